@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 type agentSettings struct {
@@ -80,7 +81,7 @@ func (s *agentSettings) declare(f *flags) {
 		"Timeout of the initial read of the cluster, after which the agent exits with an error. 0s waits forever.")
 
 	f.heading("Replication")
-	f.add("agent-mode", choice(&s.mode, "", kind.Managed, kind.Autonomous),
+	f.add("agent-mode", cmdline.Choice(&s.mode, "", kind.Managed, kind.Autonomous),
 		"Owner of Applications: the hub (managed) or this cluster (autonomous). Must equal the mode registered on the hub.").
 		envName("ARGOCD_AGENT_MODE").defaultText("required")
 	f.add("destination-based-mapping", boolean(&s.byDestination, false),
@@ -90,12 +91,12 @@ func (s *agentSettings) declare(f *flags) {
 		"Create the namespace of an Application from the hub if it is missing. Requires --destination-based-mapping.")
 	s.addReplication(f, "Namespaces of this cluster that can contain Applications, in addition to Argo CD's namespace.",
 		"only Argo CD's namespace")
-	f.add("adoption-policy", choice(&s.adoption, adoptAlways, adoptAlways, adoptNever),
+	f.add("adoption-policy", cmdline.Choice(&s.adoption, adoptAlways, adoptAlways, adoptNever),
 		"If the hub sends an object and this cluster has one of the same name that the agent did not create: adopt it, or reject the "+
 			"object of the hub.")
-	f.add("source-uid-mismatch-policy", choice(&s.mismatch, mismatchUpsert, mismatchUpsert, mismatchRecreate),
+	f.add("source-uid-mismatch-policy", cmdline.Choice(&s.mismatch, mismatchUpsert, mismatchUpsert, mismatchRecreate),
 		"If an object was deleted and created again on the hub: update the object of this cluster, or delete and create it again.")
-	f.add("on-application-recreate", choice(&s.recreated, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
+	f.add("on-application-recreate", cmdline.Choice(&s.recreated, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
 		"If a user deleted an Application in this cluster and the agent created it again: resync syncs it at once. The hub always shows "+
 			"the status of the new Application, so ignore and clear-status are equal.")
 	f.add("ignore-unmanaged-apps", boolean(&s.ignoreUnmanaged, true),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // commonSettings are the settings that principal and agent share.
@@ -40,7 +41,6 @@ type settings interface {
 
 // componentCommand completes the command that runs a component.
 func (p *program) componentCommand(cmd *cobra.Command, prefix string, s settings) *cobra.Command {
-	cmd.Args = noArguments
 	f := newFlags(cmd.Flags(), prefix)
 	s.declare(f)
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { f.help(cmd.OutOrStdout(), cmd) })
@@ -51,7 +51,7 @@ func (p *program) componentCommand(cmd *cobra.Command, prefix string, s settings
 			s.check(f)
 		}
 		if len(f.errs) > 0 {
-			return usageError{errors.Join(f.errs...)}
+			return cmdline.UsageError(errors.Join(f.errs...))
 		}
 		ctx, common := cmd.Context(), s.common()
 		log := common.logger(p.stderr)

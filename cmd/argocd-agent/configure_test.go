@@ -17,6 +17,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
@@ -120,7 +121,7 @@ func TestSetup_FailureIsNoUsageError(t *testing.T) {
 		"no such file":                                       {"--tls-client-cert", "/none", "--tls-client-key", "/none", "--root-ca-path", "/none"},
 	} {
 		got := start(t, nil, append(agentArgs(t), args...)...)
-		if got.code != exitFailure || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.agent != nil {
+		if got.code != cmdline.ExitFailure || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || got.agent != nil {
 			t.Errorf("%q: exit code %d, %s, want %s", args, got.code, got.stderr, want)
 		}
 	}

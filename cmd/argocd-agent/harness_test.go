@@ -18,6 +18,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // started is the result of a command whose components only record their configuration.
@@ -38,7 +39,7 @@ func start(t *testing.T, env []string, args ...string) started {
 		principal: func(_ context.Context, cfg principal.Config) error { s.principal = &cfg; return nil },
 		agent:     func(_ context.Context, cfg agent.Config) error { s.agent = &cfg; return nil },
 	}}
-	s.code = report(&stderr, p.run(t.Context(), args))
+	s.code = cmdline.Report(&stderr, programName, p.run(t.Context(), args))
 	s.stdout, s.stderr = stdout.String(), stderr.String()
 	return s
 }

@@ -6,10 +6,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-)
 
-// width is the maximum length of a line of help.
-const width = 100
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
+)
 
 // help prints the description of a command, an example, and its flags by group.
 func (f *flags) help(w io.Writer, cmd *cobra.Command) {
@@ -19,12 +18,12 @@ func (f *flags) help(w io.Writer, cmd *cobra.Command) {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
 		for _, s := range g.settings {
 			fmt.Fprintln(w, strings.TrimRight("  --"+s.Name+" "+s.Value.Type(), " "))
-			wrap(w, "      ", s.Usage)
+			fmt.Fprintln(w, cmdline.Wrap(s.Usage))
 			about := "environment: " + s.env + "]"
 			if text := s.shownDefault(); text != "" {
 				about = "default: " + text + "; " + about
 			}
-			wrap(w, "      ", "["+about)
+			fmt.Fprintln(w, cmdline.Wrap("["+about))
 		}
 	}
 }
@@ -35,19 +34,6 @@ func (s *setting) shownDefault() string {
 		return s.DefValue
 	}
 	return s.unsetText
-}
-
-// wrap prints text in lines of at most width characters.
-func wrap(w io.Writer, indent, text string) {
-	line := indent
-	for word := range strings.FieldsSeq(text) {
-		if len(line)+len(word) >= width && line != indent {
-			fmt.Fprintln(w, strings.TrimRight(line, " "))
-			line = indent
-		}
-		line += word + " "
-	}
-	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }
 
 // rootHelp lists the commands.

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // agentLive configures the live access of the hub to the workload cluster.
@@ -29,7 +30,7 @@ func (s *agentLive) declare(f *flags) {
 	f.add("enable-resource-proxy", boolean(&s.enabled, true),
 		"Give the hub live access to this cluster while the agent is connected: resource trees and, if the policy below permits it, "+
 			"objects, logs and exec sessions. The permissions of the agent's ServiceAccount are the upper limit.")
-	f.add(resource.SettingLevel, choice(&s.level, resource.LevelApplications, resource.LevelNone, resource.LevelApplications, resource.LevelNamespaces, resource.LevelAll),
+	f.add(resource.SettingLevel, cmdline.Choice(&s.level, resource.LevelApplications, resource.LevelNone, resource.LevelApplications, resource.LevelNamespaces, resource.LevelAll),
 		"Objects that the hub can access: none, those in the resource tree of an Application, in addition those in some namespaces, or all.")
 	f.add(resource.SettingNamespaces, list(&s.namespaces, "PATTERNS"),
 		"Namespaces for level namespaces. Comma-separated names, or patterns with * and ?.")
@@ -38,7 +39,7 @@ func (s *agentLive) declare(f *flags) {
 	f.add(resource.SettingCreate, boolean(&s.create, true), "Allow creating objects.")
 	f.add(resource.SettingLogs, boolean(&s.logs, true), "Allow reading logs of pods.")
 	f.add(resource.SettingExec, boolean(&s.exec, true), "Allow exec sessions in pods and port forwarding.")
-	f.add(resource.SettingSecrets, choice(&s.secrets, resource.SecretsMasked, resource.SecretsMasked, resource.SecretsPlain),
+	f.add(resource.SettingSecrets, cmdline.Choice(&s.secrets, resource.SecretsMasked, resource.SecretsMasked, resource.SecretsPlain),
 		"Values of Secrets: masked as in Argo CD, so that only changes are visible, or plain.")
 	s.redis.declare(f, "redis-addr", "the local Argo CD")
 	for _, name := range redisFlags {

@@ -7,6 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // principalLive configures the live access of Argo CD and kubectl to workload clusters.
@@ -47,7 +48,7 @@ func (s *principalLive) declare(f *flags) {
 		"Port of the Redis proxy for argocd-server (--redis). It serves the hub's Redis, with the resource trees of agents' "+
 			"Applications. 0 turns it off.")
 	s.redis.declare(f, "redis-server-address", "the hub's Argo CD")
-	f.add("redis-compression-type", choice(&s.compression, gzipped, gzipped, uncompressed),
+	f.add("redis-compression-type", cmdline.Choice(&s.compression, gzipped, gzipped, uncompressed),
 		"Compression that the hub's Argo CD uses in Redis.")
 }
 

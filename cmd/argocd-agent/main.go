@@ -8,6 +8,8 @@ package main
 import (
 	"context"
 	"os"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func main() {
@@ -16,5 +18,5 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	stopTuning()
 	stop()
-	os.Exit(report(os.Stderr, err))
+	os.Exit(cmdline.Report(os.Stderr, programName, err))
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // observeSettings configure logs, metrics, probes, profiles and traces.
@@ -38,8 +39,8 @@ var levels = map[string]slog.Level{
 
 func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	f.heading("Observability")
-	f.add("log-level", choice(&s.level, "info", "trace", "debug", "info", "warn", "error"), "Minimum log level.")
-	f.add("log-format", choice(&s.format, formatText, formatText, formatJSON), "Format of the log on standard error.")
+	f.add("log-level", cmdline.Choice(&s.level, "info", "trace", "debug", "info", "warn", "error"), "Minimum log level.")
+	f.add("log-format", cmdline.Choice(&s.format, formatText, formatText, formatJSON), "Format of the log on standard error.")
 	f.add("metrics-port", optionalPort(&s.metrics, metrics), "Port of the Prometheus metrics at /metrics. 0 turns them off.")
 	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port of the probes at /healthz and /livez. 0 turns them off.")
 	f.add("pprof-port", optionalPort(&s.pprof, 0), "Port of Go's profiler at /debug/pprof/, on the loopback address. 0 turns it off.")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // declared returns the flags of a command.
@@ -30,24 +30,17 @@ func declared(prefix string) *flags {
 
 func TestRun_UsageErrorsAreNamed(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"foo", "unknown command \"foo\": `argocd-agent --help` lists the commands"},
-		{"agent --foo", "unknown flag --foo: `argocd-agent agent --help` lists the flags"},
-		{"agent -x", "unknown flag -x: `argocd-agent agent --help` lists the flags"},
+		{"foo", "unknown command \"argocd-agent foo\": run `argocd-agent --help` to list commands"},
+		{"agent --foo", "unknown flag --foo: run `argocd-agent agent --help` to list flags"},
+		{"agent -x", "unknown flag -x: run `argocd-agent agent --help` to list flags"},
 		{"principal --listen-port", "flag needs an argument: --listen-port"},
-		{"principal serve", "unexpected argument \"serve\": `argocd-agent principal` accepts flags only"},
+		{"principal serve", "unexpected argument \"serve\": run `argocd-agent principal --help` for examples"},
 		{"version -o yaml", `--output "yaml": must be one of text, json`},
 	} {
 		got := start(t, nil, strings.Fields(tc.args)...)
-		if want := "argocd-agent: " + tc.want + "\n"; got.code != exitUsage || got.stderr != want || got.stdout != "" {
+		if want := "argocd-agent: " + tc.want + "\n"; got.code != cmdline.ExitUsage || got.stderr != want || got.stdout != "" {
 			t.Errorf("%s: exit code %d, %q, want %q", tc.args, got.code, got.stderr, want)
 		}
-	}
-}
-
-func TestReport_FailureIsOneLineAndExitCodeOne(t *testing.T) {
-	var stderr bytes.Buffer
-	if code := report(&stderr, fmt.Errorf("connect: %w", errors.New("refused"))); code != 1 || stderr.String() != "argocd-agent: connect: refused\n" {
-		t.Errorf("exit code %d, %q", code, stderr.String())
 	}
 }
 
@@ -106,7 +99,7 @@ func signalSelf(t *testing.T, s syscall.Signal) {
 }
 
 func TestVersion_PrintsBuildInformation(t *testing.T) {
-	var got build
+	var got cmdline.Build
 	if err := json.Unmarshal([]byte(start(t, nil, "version", "-o", "json").stdout), &got); err != nil || got != thisBuild() {
 		t.Errorf("%+v, %v, want %+v", got, err, thisBuild())
 	}
@@ -118,21 +111,6 @@ func TestVersion_PrintsBuildInformation(t *testing.T) {
 		if part == "" || !strings.Contains(plain, part) {
 			t.Errorf("%q lacks %q", plain, part)
 		}
-	}
-}
-
-func TestBuild_LinkerOverridesModuleVersion(t *testing.T) {
-	info := &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
-	var b build
-	b.fill(info)
-	if b.Version != "v1.2.3" || b.Commit != "abc with changes" {
-		t.Errorf("recorded by Go: %+v", b)
-	}
-	b = build{Version: "v2", Commit: "def"}
-	b.fill(info)
-	if b.Version != "v2" || b.Commit != "def" {
-		t.Errorf("set by the linker: %+v", b)
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // agentArgs returns the required arguments of an agent.
@@ -111,7 +113,7 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 			env = []string{tc.env}
 		}
 		got := start(t, env, strings.Fields(tc.args)...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, tc.want) || strings.Count(got.stderr, "\n") > 2 {
+		if got.code != cmdline.ExitUsage || !strings.Contains(got.stderr, tc.want) || strings.Count(got.stderr, "\n") > 2 {
 			t.Errorf("%s %s: exit code %d, %s\nwant %s", tc.env, tc.args, got.code, got.stderr, tc.want)
 		}
 		if got.principal != nil || got.agent != nil {

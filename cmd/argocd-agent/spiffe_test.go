@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/agent"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 	"github.com/argocd-agent/argocd-agent/lab/spiffetest"
 )
 
@@ -49,7 +50,7 @@ func TestSPIFFE_ComponentsAuthenticateEachOther(t *testing.T) {
 		wg.Go(func() {
 			var out bytes.Buffer
 			p := &program{env: env, stdout: &out, stderr: &out, start: start}
-			if code := report(&out, p.run(t.Context(), append(args, "--kubeconfig", kubeconfig(t), "--metrics-port", "0", "--healthz-port", "0"))); code != 0 {
+			if code := cmdline.Report(&out, programName, p.run(t.Context(), append(args, "--kubeconfig", kubeconfig(t), "--metrics-port", "0", "--healthz-port", "0"))); code != 0 {
 				t.Errorf("%s: exit code %d: %s", args[0], code, out.String())
 			}
 		})

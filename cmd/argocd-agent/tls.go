@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // tlsSettings restrict TLS versions and cipher suites.
@@ -31,8 +33,8 @@ var tlsVersions = map[tlsVersion]uint16{tls12: tls.VersionTLS12, tls13: tls.Vers
 var tlsFlags = []string{"tls-min-version", "tls-max-version", "tls-ciphersuites"}
 
 func (s *tlsSettings) declare(f *flags) {
-	f.add("tls-min-version", choice(&s.minVersion, tls13, tls12, tls13), "Minimum TLS version.")
-	f.add("tls-max-version", choice(&s.maxVersion, tls13, tls12, tls13), "Maximum TLS version.")
+	f.add("tls-min-version", cmdline.Choice(&s.minVersion, tls13, tls12, tls13), "Minimum TLS version.")
+	f.add("tls-max-version", cmdline.Choice(&s.maxVersion, tls13, tls12, tls13), "Maximum TLS version.")
 	f.add("tls-ciphersuites", list(&s.suites, "NAMES"), "Comma-separated cipher suites of TLS 1.2.").
 		defaultText("the suites that Go considers secure; TLS 1.3 has no choice")
 }

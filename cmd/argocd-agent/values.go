@@ -55,21 +55,6 @@ func boolean(p *bool, initial bool) pflag.Value {
 	return &value[bool]{p, "", parse, strconv.FormatBool}
 }
 
-func choice[T ~string](p *T, initial T, options ...T) pflag.Value {
-	*p = initial
-	names := make([]string, len(options))
-	for i, option := range options {
-		names[i] = string(option)
-	}
-	parse := func(s string) (T, error) {
-		if !slices.Contains(names, s) {
-			return "", fmt.Errorf("must be one of %s", strings.Join(names, ", "))
-		}
-		return T(s), nil
-	}
-	return &value[T]{p, strings.Join(names, "|"), parse, func(option T) string { return string(option) }}
-}
-
 const maxPort = 65535
 
 // port is a port to listen on or to dial.

@@ -52,6 +52,7 @@ var packageRules = []packageRule{
 
 	// Helpers that know nothing of the product.
 	{path: "internal/util"},
+	{path: "internal/util/cmdline", outer: []string{"github.com/spf13/"}},
 
 	// Certificates and tokens. It stores them in Secrets through an interface of its own.
 	{path: "internal/identity/pki", inner: paths("internal/util")},
@@ -77,9 +78,9 @@ var packageRules = []packageRule{
 	// Assembly: the only packages that import several adapters.
 	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "api", "install"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

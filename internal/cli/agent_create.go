@@ -11,6 +11,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // agentOptions are the flags that set the spec of an Agent.
@@ -22,12 +23,12 @@ type agentOptions struct {
 func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	o.cmd = cmd
 	f, s := cmd.Flags(), &o.spec
-	f.Var(choice(&s.Mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
+	f.Var(cmdline.Choice(&s.Mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
 		"Side that owns the Applications: the hub (managed) or the workload cluster (autonomous). If unset, the mode of the first connection.")
 	f.StringToStringVarP(&s.Cluster.Labels, "label", "l", nil, "Labels of the cluster Secret, for cluster generators of ApplicationSets.")
 	f.StringToStringVar(&s.Cluster.Annotations, "annotation", nil, "Annotations of the cluster Secret.")
 	f.StringVar(&s.Namespace, "hub-namespace", "", "`NAMESPACE` of the agent on the hub. If unset, the name of the agent.")
-	f.Var(choice(&s.Mapping, "", "namespace", "destination"), "mapping", "How Applications are assigned to the agent. If unset, the setting of the principal.")
+	f.Var(cmdline.Choice(&s.Mapping, "", "namespace", "destination"), "mapping", "How Applications are assigned to the agent. If unset, the setting of the principal.")
 	f.StringSliceVar(&s.Kinds, "kinds", nil, "Kinds to sync: "+strings.Join(agentKinds, ", ")+". If unset, all.")
 	f.BoolVar(&s.Shared, "shared", false, "Let the agent use the repo-server and Redis of the hub.")
 	f.BoolVar(&s.Suspended, "suspended", false, "Refuse connections of the agent until it is resumed.")
@@ -38,23 +39,23 @@ var agentKinds = kind.Names()
 func (o *agentOptions) validate() error {
 	for _, name := range o.spec.Kinds {
 		if !slices.Contains(agentKinds, name) {
-			return usageErrorf("--kinds %q: must be one of %s", name, strings.Join(agentKinds, ", "))
+			return cmdline.UsageErrorf("--kinds %q: must be one of %s", name, strings.Join(agentKinds, ", "))
 		}
 	}
 	if name := o.spec.Namespace; name != "" {
 		if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
-			return usageErrorf("--hub-namespace %q: %s", name, strings.Join(wrong, "; "))
+			return cmdline.UsageErrorf("--hub-namespace %q: %s", name, strings.Join(wrong, "; "))
 		}
 	}
 	labels, annotations := o.spec.Cluster.Labels, o.spec.Cluster.Annotations
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(labels[key])...); len(wrong) > 0 {
-			return usageErrorf("--label %s=%s: %s", key, labels[key], strings.Join(wrong, "; "))
+			return cmdline.UsageErrorf("--label %s=%s: %s", key, labels[key], strings.Join(wrong, "; "))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if wrong := validation.IsQualifiedName(strings.ToLower(key)); len(wrong) > 0 {
-			return usageErrorf("--annotation %s: %s", key, strings.Join(wrong, "; "))
+			return cmdline.UsageErrorf("--annotation %s: %s", key, strings.Join(wrong, "; "))
 		}
 	}
 	return nil
@@ -62,11 +63,11 @@ func (o *agentOptions) validate() error {
 
 func (p *Program) agentCreateCommand() *cobra.Command {
 	var options agentOptions
-	var format string
 	var dry bool
-	cmd := &cobra.Command{
-		Use:   "create AGENT",
-		Short: "Register an agent before it first connects",
+	cmd := p.withOutput(&cobra.Command{
+		Use:               "create AGENT",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Short:             "Register an agent before it first connects",
 		Long: `Creates an Agent on the hub. The principal then creates the namespace and the cluster Secret of the agent.
 If registration is not required, an agent with a valid certificate registers itself on its first connection.
 
@@ -75,7 +76,6 @@ To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join
 
   # Print the object for Git instead of creating it
   argocd-agentctl agent create w1 --mode managed --dry-run -o yaml`,
-		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkName(args[0]); err != nil {
 				return err
@@ -94,16 +94,15 @@ To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join
 			if dry {
 				object := map[string]any{"apiVersion": agent.APIVersion, "kind": agent.Kind,
 					"metadata": map[string]any{"name": agent.Name, "namespace": agent.Namespace}, "spec": agent.Spec}
-				return p.show(format, view{object: object, names: []string{nameOf(agent)}, text: nameOf(agent) + " would be created\n"})
+				return p.show(view{object: object, names: []string{nameOf(agent)}, text: nameOf(agent) + " would be created\n"})
 			}
 			if agent, err = a.create(cmd.Context(), agent); err != nil {
 				return err
 			}
-			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: nameOf(agent) + " created\n"})
+			return p.show(view{object: agent, names: []string{nameOf(agent)}, text: nameOf(agent) + " created\n"})
 		},
-	}
+	})
 	options.addFlags(cmd)
-	outputFlag(cmd, &format)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "Do not create the Agent. With -o yaml, print it.")
 	for _, name := range []string{"resource-proxy-server", "resource-proxy-username", "resource-proxy-password"} {
 		cmd.Flags().String(name, "", "")

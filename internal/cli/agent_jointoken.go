@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/install"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // joinToken is the JSON output of join-token.
@@ -30,11 +31,11 @@ type joinToken struct {
 }
 
 func (p *Program) agentJoinTokenCommand() *cobra.Command {
-	var mode, address, format string
+	var mode, address string
 	var labels map[string]string
 	var duration time.Duration
 	var withdraw bool
-	cmd := &cobra.Command{
+	cmd := p.withOutput(&cobra.Command{
 		Use:   "join-token AGENT",
 		Short: "Create a join token for a workload cluster",
 		Long: `Creates a join token and prints the command to run on the workload cluster. That command installs the agent, gets
@@ -46,8 +47,6 @@ uses the same image for the agent.`,
 		Example: `  argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl agent join-token w1 --mode managed --address hub.example.com:443 --duration 24h
   argocd-agentctl agent join-token w1 --withdraw      # invalidate all tokens of w1`,
-		Args:              argCount(1, 1),
-		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, name := cmd.Context(), args[0]
 			if err := checkName(name); err != nil {
@@ -83,17 +82,16 @@ uses the same image for the agent.`,
 			p.warnPrincipalCertificate(ctx, a.cluster, token.Host())
 			created := joinToken{Agent: name, Mode: grant.Mode, Labels: labels, Address: address, Expires: p.Now().Add(duration).UTC(),
 				Token: token.String(), Command: "argocd-agentctl join " + token.String() + a.imageFlag(ctx)}
-			return p.show(format, view{object: created, names: []string{created.Token}, text: created.Command + "\n"})
+			return p.show(view{object: created, names: []string{created.Token}, text: created.Command + "\n"})
 		},
-	}
+	})
 	f := cmd.Flags()
-	f.Var(choice(&mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
+	f.Var(cmdline.Choice(&mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
 		"Side that owns the Applications: the hub (managed) or the workload cluster (autonomous). If unset, the registered mode.")
 	f.StringToStringVarP(&labels, "label", "l", nil, "Labels of the cluster Secret, for cluster generators of ApplicationSets.")
 	f.StringVar(&address, "address", "", "`HOST:PORT` of the principal for the workload cluster. If unset, the load balancer address of Service "+principalService+".")
 	f.DurationVar(&duration, "duration", pki.TokenLifetime, "Lifetime of the token.")
 	f.BoolVar(&withdraw, "withdraw", false, "Do not create a token. Delete the existing tokens of the agent.")
-	outputFlag(cmd, &format)
 	return cmd
 }
 
@@ -114,9 +112,9 @@ func (a agents) modeFor(ctx context.Context, name, flag string) (string, error) 
 	}
 	switch {
 	case registered != "" && flag != "" && registered != flag:
-		return "", usageErrorf("--mode %s: agent %s is registered as %s. Omit --mode", flag, name, registered)
+		return "", cmdline.UsageErrorf("--mode %s: agent %s is registered as %s. Omit --mode", flag, name, registered)
 	case registered == "" && flag == "":
-		return "", usageErrorf("--mode is missing: set managed or autonomous")
+		return "", cmdline.UsageErrorf("--mode is missing: set managed or autonomous")
 	}
 	return cmp.Or(flag, registered), nil
 }
@@ -138,7 +136,7 @@ func (c *cluster) principalAddress(ctx context.Context, flag string) (string, er
 			return net.JoinHostPort(cmp.Or(ingress.Hostname, ingress.IP), strconv.Itoa(int(service.Spec.Ports[0].Port))), nil
 		}
 	}
-	return "", usageErrorf("the address of the principal is unknown: Service %s of %s has no load balancer. Set --address host:port", principalService, c)
+	return "", cmdline.UsageErrorf("the address of the principal is unknown: Service %s of %s has no load balancer. Set --address host:port", principalService, c)
 }
 
 // imageFlag returns the --image flag for the join command if the principal runs a custom image. A hub with its own

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -14,9 +15,9 @@ import (
 )
 
 func (p *Program) agentListCommand() *cobra.Command {
-	var format, selector string
+	var selector string
 	var disconnected bool
-	cmd := &cobra.Command{
+	cmd := p.withOutput(&cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List agents and their sync state",
@@ -37,7 +38,6 @@ has waited for an acknowledgement.`,
 		Example: `  argocd-agentctl agent list
   argocd-agentctl agent list --disconnected -o name
   argocd-agentctl agent list -l env=prod -o wide`,
-		Args: argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
 			list, err := a.list(ctx, selector)
 			if err != nil {
@@ -47,10 +47,9 @@ has waited for an acknowledgement.`,
 			if disconnected {
 				list.Items = slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Status.Connected })
 			}
-			return p.show(format, p.agentTable(list, a.namespace))
+			return p.show(p.agentTable(list, a.namespace))
 		}),
-	}
-	outputFlag(cmd, &format)
+	})
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "Only agents whose labels match this `SELECTOR`.")
 	cmd.Flags().BoolVar(&disconnected, "disconnected", false, "Only agents that are not connected.")
 	return cmd
@@ -80,10 +79,7 @@ func nameOf(agent *v1alpha1.Agent) string { return "agent." + v1alpha1.Group + "
 
 // hubNamespace is the namespace of an agent's Applications on the hub.
 func hubNamespace(agent *v1alpha1.Agent) string {
-	if agent.Spec.Namespace != "" {
-		return agent.Spec.Namespace
-	}
-	return agent.Name
+	return cmp.Or(agent.Spec.Namespace, agent.Name)
 }
 
 // States of an agent.

@@ -1,6 +1,10 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
+)
 
 func (p *Program) agentReconfigureCommand() *cobra.Command {
 	var options agentOptions
@@ -12,8 +16,6 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 cluster Secret, use --remove-label and --remove-annotation. If the Agent is declared in Git, change it there.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
   argocd-agentctl agent reconfigure w1 --shared`,
-		Args:              argCount(1, 1),
-		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := options.patch(removed)
 			if err != nil {
@@ -78,7 +80,7 @@ func (o *agentOptions) patch(removed removals) (map[string]any, error) {
 		spec["cluster"] = cluster
 	}
 	if len(spec) == 0 {
-		return nil, usageErrorf("nothing to change: set a flag, for example --label env=prod")
+		return nil, cmdline.UsageErrorf("nothing to change: set a flag, for example --label env=prod")
 	}
 	return spec, nil
 }

@@ -17,27 +17,22 @@ import (
 )
 
 func (p *Program) agentShowCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return p.withOutput(&cobra.Command{
 		Use:     "show AGENT",
 		Aliases: []string{"inspect"},
 		Short:   "Show the full status of one agent",
 		Long:    "Shows the spec, the status and the conditions of an agent.",
 		Example: `  argocd-agentctl agent show w1
   argocd-agentctl agent show w1 -o json | jq -r .status.certificate.fingerprint`,
-		Args:              argCount(1, 1),
-		ValidArgsFunction: p.agentNames,
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			agent, err := a.get(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			p.warnWriteOutage(ctx, a.cluster)
-			return p.show(format, view{object: agent, names: []string{nameOf(agent)}, text: p.describeAgent(agent)})
+			return p.show(view{object: agent, names: []string{nameOf(agent)}, text: p.describeAgent(agent)})
 		}),
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 func (p *Program) describeAgent(agent *v1alpha1.Agent) string {

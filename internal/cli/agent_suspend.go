@@ -20,12 +20,10 @@ func (p *Program) agentResumeCommand() *cobra.Command {
 
 func (p *Program) suspension(verb, done string, suspended bool, short, long string) *cobra.Command {
 	return &cobra.Command{
-		Use:               verb + " AGENT…",
-		Short:             short,
-		Long:              long,
-		Example:           fmt.Sprintf("  argocd-agentctl agent %s w1 w2", verb),
-		Args:              argCount(1, -1),
-		ValidArgsFunction: p.agentNames,
+		Use:     verb + " AGENT…",
+		Short:   short,
+		Long:    long,
+		Example: fmt.Sprintf("  argocd-agentctl agent %s w1 w2", verb),
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			for _, name := range args {
 				agent, err := a.patch(ctx, verb+" agent "+name, name, map[string]any{"spec": map[string]any{"suspended": suspended}})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 var agentResource = schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: v1alpha1.Resource}
@@ -92,6 +94,11 @@ func (a agents) create(ctx context.Context, agent *v1alpha1.Agent) (*v1alpha1.Ag
 
 const fieldManager = "argocd-agentctl"
 
+// annotate returns a merge patch that sets an annotation.
+func annotate(annotation, value string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}}
+}
+
 // patch applies a merge patch to an Agent.
 func (a agents) patch(ctx context.Context, action, name string, change map[string]any) (*v1alpha1.Agent, error) {
 	body, err := json.Marshal(change)
@@ -116,9 +123,19 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.Agent, error) {
 
 func checkName(name string) error {
 	if err := kind.ValidateAgentName(name); err != nil {
-		return usageErrorf("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
+		return cmdline.UsageErrorf("%s", strings.TrimPrefix(err.Error(), string(engine.Invalid)+": "))
 	}
 	return nil
+}
+
+// completeNames sets the completion of arguments AGENT.
+func (p *Program) completeNames(cmd *cobra.Command) {
+	if words := strings.Fields(cmd.Use); len(words) > 1 && strings.Trim(words[1], "[…]") == "AGENT" && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = p.agentNames
+	}
+	for _, sub := range cmd.Commands() {
+		p.completeNames(sub)
+	}
 }
 
 // agentNames completes names of agents.
@@ -139,4 +156,73 @@ func (p *Program) agentNames(cmd *cobra.Command, args []string, _ string) ([]str
 		names = append(names, list.Items[i].Name)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// clusterAccess is the content of a cluster Secret.
+type clusterAccess struct {
+	Server      string // without the agentName query
+	BearerToken string
+	Cert        []byte
+	Key         []byte
+	CA          []byte
+}
+
+func (c *cluster) access(ctx context.Context, agent string) (*clusterAccess, error) {
+	name := "cluster-" + agent
+	secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if notFound(err) {
+		if _, err := (agents{c}).get(ctx, agent); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("agent %s has no cluster Secret %s in %s yet. Check that the principal is running", agent, name, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get Secret %s: %w", name, c.explain(err))
+	}
+	server, err := url.Parse(string(secret.Data["server"]))
+	if err != nil || server.Host == "" {
+		return nil, fmt.Errorf("Secret %s has no valid server URL", name)
+	}
+	server.RawQuery = ""
+	var config struct {
+		BearerToken     string `json:"bearerToken"`
+		TLSClientConfig struct {
+			CertData, KeyData, CAData []byte
+		} `json:"tlsClientConfig"`
+	}
+	if err := json.Unmarshal(secret.Data["config"], &config); err != nil {
+		return nil, fmt.Errorf("decode config of Secret %s: %w", name, err)
+	}
+	t := config.TLSClientConfig
+	return &clusterAccess{Server: server.String(), BearerToken: config.BearerToken, Cert: t.CertData, Key: t.KeyData, CA: t.CAData}, nil
+}
+
+func (p *Program) agentPrintTLSCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "print-tls AGENT [cert|key|ca]",
+		Short: "Print the client certificate, key or CA that Argo CD uses for an agent",
+		Long: `Prints PEM from the cluster Secret of an agent: the client certificate (cert), its key or the CA (ca) that Argo CD uses
+to connect to the resource proxy.`,
+		Example: `  argocd-agentctl agent print-tls w1 cert | openssl x509 -noout -text
+  argocd-agentctl agent print-tls w1 ca > ca.crt`,
+		RunE: p.onHub(func(ctx context.Context, hub agents, args []string) error {
+			what := "cert"
+			if len(args) > 1 {
+				what = args[1]
+			}
+			access, err := hub.access(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			text, ok := map[string][]byte{"cert": access.Cert, "key": access.Key, "ca": access.CA}[what]
+			if !ok {
+				return cmdline.UsageErrorf("%q: must be cert, key or ca", what)
+			}
+			if len(text) == 0 {
+				return fmt.Errorf("the cluster Secret of %s has no %s", args[0], what)
+			}
+			_, err = p.Stdout.Write(text)
+			return err
+		}),
+	}
 }

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 const blocklistName = "argocd-agent-tls-blocklist"
@@ -46,14 +48,13 @@ func (p *Program) blocklistAddCommand() *cobra.Command {
 agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 		Example: `  argocd-agentctl blocklist tls add --agent-name w1 --note 'laptop stolen'
   argocd-agentctl blocklist tls add 'AB:CD:…:EF'`,
-		Args: argCount(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prints, err := fingerprints(args)
 			if err != nil {
 				return err
 			}
 			if slices.ContainsFunc(prints, func(one string) bool { return strings.HasPrefix(one, formerClients) }) {
-				return usageErrorf("only the principal adds entries %sAGENT, when an Agent is deleted", formerClients)
+				return cmdline.UsageErrorf("only the principal adds entries %sAGENT, when an Agent is deleted", formerClients)
 			}
 			hub, err := p.hub()
 			if err != nil {
@@ -70,7 +71,7 @@ agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 				prints = append(prints, agent.Status.Certificate.Fingerprint)
 			}
 			if len(prints) == 0 {
-				return usageErrorf("FINGERPRINT is missing: run `argocd-agentctl agent show AGENT` to find it, or set --agent-name")
+				return cmdline.UsageErrorf("FINGERPRINT is missing: run `argocd-agentctl agent show AGENT` to find it, or set --agent-name")
 			}
 			err = hub.changeBlocklist(cmd.Context(), blocklistName, func(data map[string]string) {
 				for _, one := range prints {
@@ -98,7 +99,6 @@ func (p *Program) blocklistRemoveCommand() *cobra.Command {
 		Long: "Removes certificates from the list. They are accepted again. An entry " + formerClients + `AGENT revokes all kubeconfigs
 and client certificates for the cluster of a deleted agent.`,
 		Example: "  argocd-agentctl blocklist tls remove ABCD…EF",
-		Args:    argCount(1, -1),
 		RunE: p.onHub(func(ctx context.Context, hub agents, args []string) error {
 			prints, err := fingerprints(args)
 			if err != nil {
@@ -143,13 +143,11 @@ type revoked struct {
 }
 
 func (p *Program) blocklistListCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return p.withOutput(&cobra.Command{
 		Use:     "list",
 		Short:   "List revoked certificates",
 		Long:    "Lists revoked certificates and the agents that last connected with them, if known.",
 		Example: "  argocd-agentctl blocklist tls list -o json",
-		Args:    argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
 			lists, err := a.blocklists(ctx)
 			if err != nil {
@@ -178,11 +176,9 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 				v.rows = append(v.rows, []cell{c(one), c(users[one]), c(listed[one])})
 			}
 			v.object = all
-			return p.show(format, v)
+			return p.show(v)
 		}),
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 // fingerprints normalizes fingerprints to upper-case hex.
@@ -195,7 +191,7 @@ func fingerprints(given []string) ([]string, error) {
 		}
 		text := strings.ToUpper(strings.ReplaceAll(strings.TrimSpace(one), ":", ""))
 		if b, err := hex.DecodeString(text); err != nil || len(b) != 32 {
-			return nil, usageErrorf("%q is not a SHA-256 fingerprint: it must have 64 hexadecimal digits, with or without colons", one)
+			return nil, cmdline.UsageErrorf("%q is not a SHA-256 fingerprint: it must have 64 hexadecimal digits, with or without colons", one)
 		}
 		all = append(all, text)
 	}

@@ -11,10 +11,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // cluster is the API server and the Argo CD namespace of one side.
@@ -40,7 +43,7 @@ func (p *Program) spoke() (*cluster, error) {
 
 func (p *Program) bothSides() (hub, spoke *cluster, err error) {
 	if p.global.agentContext == "" {
-		return nil, nil, usageErrorf("--agent-context is missing: set the context of the workload cluster")
+		return nil, nil, cmdline.UsageErrorf("--agent-context is missing: set the context of the workload cluster")
 	}
 	if hub, err = p.hub(); err != nil {
 		return nil, nil, err
@@ -72,12 +75,12 @@ func (p *Program) connect(role, flag, wantContext, namespace string) (*cluster, 
 	}
 	name := cmp.Or(wantContext, raw.CurrentContext)
 	if _, ok := raw.Contexts[name]; !ok && wantContext != "" {
-		return nil, usageErrorf("the kubeconfig has no context %q: check --%s-context and --kubeconfig", wantContext, flag)
+		return nil, cmdline.UsageErrorf("the kubeconfig has no context %q: check --%s-context and --kubeconfig", wantContext, flag)
 	}
 	cfg, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, usageErrorf("no kubeconfig for the %s: set --kubeconfig and --%s-context, or KUBECONFIG", role, flag)
+		return nil, cmdline.UsageErrorf("no kubeconfig for the %s: set --kubeconfig and --%s-context, or KUBECONFIG", role, flag)
 	case err != nil:
 		return nil, fmt.Errorf("load the kubeconfig of the %s: %w", role, err)
 	}
@@ -120,4 +123,13 @@ func (c *cluster) explain(err error) error {
 		return fmt.Errorf("cannot reach %s: %w; check --%s-context", c, err, c.flag)
 	}
 	return err
+}
+
+// notFound reports whether the API server answered that an object does not exist. A 404 without a Status may come from a
+// proxy or a load balancer and does not count.
+func notFound(err error) bool { return apierrors.IsNotFound(err) && !foreign(err) }
+
+// foreign reports whether a response had no Status, so that it may not come from the API server.
+func foreign(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -2,12 +2,17 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func (p *Program) configCommand() *cobra.Command {
@@ -30,9 +35,8 @@ namespaces. Example of the file:
 }
 
 func (p *Program) configListCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
-		Use: "list", Short: "List the short names", Args: argCount(0, 0), Example: "  argocd-agentctl config list",
+	return p.withOutput(&cobra.Command{
+		Use: "list", Short: "List the short names", Example: "  argocd-agentctl config list",
 		RunE: func(*cobra.Command, []string) error {
 			config, err := readConfigFile(p.global.configFile, false)
 			if err != nil {
@@ -50,11 +54,9 @@ func (p *Program) configListCommand() *cobra.Command {
 					v.rows = append(v.rows, []cell{c(name), c(role), c(one.Context), c(cmp.Or(one.Namespace, defaultNamespace)), c(isDefault)})
 				}
 			}
-			return p.show(format, v)
+			return p.show(v)
 		},
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 const (
@@ -75,11 +77,26 @@ func (c *configFile) entries(role string) map[string]contextEntry {
 	return *all
 }
 
-func checkRole(role string) error {
-	if !slices.Contains(roles, role) {
-		return usageErrorf("%q: must be principal or agent", role)
+// changeEntry returns a RunE for arguments ROLE NAME that changes the file.
+func (p *Program) changeEntry(done string, change func(c *configFile, role, name string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		role, name := args[0], args[1]
+		if !slices.Contains(roles, role) {
+			return cmdline.UsageErrorf("%q: must be principal or agent", role)
+		}
+		c, err := readConfigFile(p.global.configFile, false)
+		if err != nil {
+			return err
+		}
+		if err := change(c, role, name); err != nil {
+			return err
+		}
+		if err := c.write(p.global.configFile); err != nil {
+			return err
+		}
+		p.say("%s/%s %s", role, name, done)
+		return nil
 	}
-	return nil
 }
 
 func (p *Program) configCreateCommand() *cobra.Command {
@@ -90,7 +107,6 @@ func (p *Program) configCreateCommand() *cobra.Command {
 		Long:  "Creates the file. One context of the kubeconfig becomes the hub, each other context an agent with the same name.",
 		Example: `  argocd-agentctl config create --hub hub-context
   argocd-agentctl config list`,
-		Args: argCount(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			file := p.global.configFile
 			if _, err := os.Stat(file); err == nil {
@@ -102,7 +118,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 			}
 			hub = cmp.Or(hub, p.global.principalContext, raw.CurrentContext)
 			if raw.Contexts[hub] == nil {
-				return usageErrorf("the kubeconfig has no context %q: set --hub", hub)
+				return cmdline.UsageErrorf("the kubeconfig has no context %q: set --hub", hub)
 			}
 			c := &configFile{DefaultPrincipal: hub}
 			for name, context := range raw.Contexts {
@@ -119,7 +135,7 @@ func (p *Program) configCreateCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&hub, "hub", "", "`CONTEXT` that leads to the hub. Without it, the current one.")
+	cmd.Flags().StringVar(&hub, "hub", "", "`CONTEXT` of the hub. If unset, the current context.")
 	return cmd
 }
 
@@ -128,19 +144,10 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 	cmd := &cobra.Command{
 		Use:   verb + " principal|agent NAME",
 		Short: short,
-		Long:  short + ". What --principal-context and --principal-namespace, or --agent-context and\n--agent-namespace, say is kept under the name.",
+		Long:  short + ". The values of --principal-context and --principal-namespace, or of --agent-context and\n--agent-namespace, are stored with the name.",
 		Example: fmt.Sprintf(`  argocd-agentctl config %s agent w1 --agent-context w1-admin --agent-namespace argocd
   argocd-agentctl config %s principal hub --principal-context hub-admin --default`, verb, verb),
-		Args: argCount(2, 2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			role, name := args[0], args[1]
-			if err := checkRole(role); err != nil {
-				return err
-			}
-			c, err := readConfigFile(p.global.configFile, false)
-			if err != nil {
-				return err
-			}
+		RunE: p.changeEntry("written", func(c *configFile, role, name string) error {
 			old, there := c.entries(role)[name]
 			switch {
 			case there && !existing:
@@ -153,18 +160,14 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 				context, namespace = p.global.agentContext, p.global.agentNamespace
 			}
 			if context = cmp.Or(context, old.Context); context == "" {
-				return usageErrorf("--%s-context is missing", role)
+				return cmdline.UsageErrorf("--%s-context is missing", role)
 			}
 			c.entries(role)[name] = contextEntry{Context: context, Namespace: cmp.Or(namespace, old.Namespace, defaultNamespace)}
 			if role == rolePrincipal && makeDefault {
 				c.DefaultPrincipal = name
 			}
-			if err := c.write(p.global.configFile); err != nil {
-				return err
-			}
-			p.say("%s/%s written", role, name)
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&makeDefault, "default", false, "Use this hub if no other is selected.")
 	return cmd
@@ -175,16 +178,7 @@ func (p *Program) configDeleteCommand() *cobra.Command {
 		Use:     "delete principal|agent NAME",
 		Short:   "Delete a short name",
 		Example: "  argocd-agentctl config delete agent w1",
-		Args:    argCount(2, 2),
-		RunE: func(_ *cobra.Command, args []string) error {
-			role, name := args[0], args[1]
-			if err := checkRole(role); err != nil {
-				return err
-			}
-			c, err := readConfigFile(p.global.configFile, false)
-			if err != nil {
-				return err
-			}
+		RunE: p.changeEntry("deleted", func(c *configFile, role, name string) error {
 			if _, ok := c.entries(role)[name]; !ok {
 				return fmt.Errorf("%s %q not found: run `argocd-agentctl config list`", role, name)
 			}
@@ -192,11 +186,79 @@ func (p *Program) configDeleteCommand() *cobra.Command {
 			if role == rolePrincipal && c.DefaultPrincipal == name {
 				c.DefaultPrincipal = ""
 			}
-			if err := c.write(p.global.configFile); err != nil {
-				return err
-			}
-			p.say("%s/%s deleted", role, name)
 			return nil
-		},
+		}),
 	}
+}
+
+// configFile is the file of short names.
+type configFile struct {
+	Contexts struct {
+		Principals map[string]contextEntry `json:"principals,omitempty"`
+		Agents     map[string]contextEntry `json:"agents,omitempty"`
+	} `json:"contexts"`
+	DefaultPrincipal string `json:"default-principal,omitempty"`
+}
+
+type contextEntry struct {
+	Context   string `json:"kube-context"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+func defaultConfigFile(env map[string]string) string {
+	dir := env["XDG_CONFIG_HOME"]
+	if dir == "" {
+		if env["HOME"] == "" {
+			return ""
+		}
+		dir = filepath.Join(env["HOME"], ".config")
+	}
+	return filepath.Join(dir, "argocd-agent", "ctl.conf")
+}
+
+// readConfigFile reads the file. If it is not required, it may be absent.
+func readConfigFile(file string, required bool) (*configFile, error) {
+	c := &configFile{}
+	content, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) && !required {
+		return c, nil
+	}
+	if err != nil {
+		return nil, cmdline.UsageErrorf("read --config: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(content, c); err != nil {
+		return nil, cmdline.UsageErrorf("decode %s: %w; see `argocd-agentctl config --help`", file, err)
+	}
+	return c, nil
+}
+
+func (c *configFile) write(file string) error {
+	content, err := yaml.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", file, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("create directory of %s: %w", file, err)
+	}
+	return writePrivate(file, content)
+}
+
+// writePrivate replaces a file atomically. Only its owner can read it.
+func writePrivate(file string, content []byte) error {
+	next, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	defer os.Remove(next.Name()) // fails after the rename
+	_, err = next.Write(content)
+	if end := next.Close(); err == nil {
+		err = end
+	}
+	if err == nil {
+		err = os.Rename(next.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
 }

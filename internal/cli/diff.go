@@ -3,8 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,8 +28,7 @@ type divergence struct {
 }
 
 func (p *Program) diffCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return p.withOutput(&cobra.Command{
 		Use:   "diff AGENT",
 		Short: "Show differences between the hub and a workload cluster",
 		Long: `Reads both sides and shows differences. It uses the same projections and name mappings as principal and agent. With
@@ -42,8 +45,6 @@ repository credentials are not shown.
 The exit code is 3 if there is a difference.`,
 		Example: `  argocd-agentctl diff w1 --principal-context hub --agent-context w1
   argocd-agentctl diff w1 --agent-context w1 -o name`,
-		Args:              argCount(1, 1),
-		ValidArgsFunction: p.agentNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			hub, spoke, err := p.bothSides()
 			if err != nil {
@@ -60,11 +61,9 @@ The exit code is 3 if there is a difference.`,
 			if err != nil {
 				return err
 			}
-			return p.showDiff(format, found, equal)
+			return p.showDiff(found, equal)
 		},
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 type end struct {
@@ -208,7 +207,7 @@ func nameOn(k kind.Kind, key engine.Key, w *kind.Env) string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-func (p *Program) showDiff(format string, found []divergence, equal int) error {
+func (p *Program) showDiff(found []divergence, equal int) error {
 	if found == nil {
 		found = []divergence{}
 	}
@@ -223,8 +222,81 @@ func (p *Program) showDiff(format string, found []divergence, equal int) error {
 	}
 	fmt.Fprintf(&b, "%d items are in sync, %d differ\n", equal, len(found))
 	v.text = b.String()
-	if err := p.show(format, v); err != nil || len(found) == 0 {
+	if err := p.show(v); err != nil || len(found) == 0 {
 		return err
 	}
 	return findingsError{}
+}
+
+// field is one difference between two objects.
+type field struct {
+	Path    string `json:"path"`
+	Hub     string `json:"hub"`
+	Cluster string `json:"cluster"`
+}
+
+// maxFields limits the differences per object.
+const maxFields = 20
+
+// differences lists the fields in which two contents differ. Values of secrets are hidden.
+func differences(owner, replica []byte, ownerIsHub, secret bool) []field {
+	var a, b any
+	if json.Unmarshal(owner, &a) != nil || json.Unmarshal(replica, &b) != nil {
+		return nil
+	}
+	if !ownerIsHub {
+		a, b = b, a
+	}
+	var found []field
+	walk("", a, b, &found)
+	if secret {
+		for i := range found {
+			found[i].Hub, found[i].Cluster = "(hidden)", "(hidden)"
+		}
+	}
+	if len(found) > maxFields {
+		found = append(found[:maxFields:maxFields], field{Path: "and " + strconv.Itoa(len(found)-maxFields) + " more"})
+	}
+	return found
+}
+
+func walk(path string, a, b any, found *[]field) {
+	if reflect.DeepEqual(a, b) {
+		return
+	}
+	switch x := a.(type) {
+	case map[string]any:
+		if y, ok := b.(map[string]any); ok {
+			keys := maps.Clone(x)
+			maps.Copy(keys, y)
+			for _, key := range slices.Sorted(maps.Keys(keys)) {
+				walk(strings.TrimPrefix(path+"."+key, "."), x[key], y[key], found)
+			}
+			return
+		}
+	case []any:
+		if y, ok := b.([]any); ok && len(x) == len(y) {
+			for i := range x {
+				walk(path+"["+strconv.Itoa(i)+"]", x[i], y[i], found)
+			}
+			return
+		}
+	}
+	*found = append(*found, field{Path: path, Hub: shown(a), Cluster: shown(b)})
+}
+
+// shown prints a value on one line of limited length.
+func shown(value any) string {
+	if value == nil {
+		return "(none)"
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return "(unreadable)"
+	}
+	const limit = 160
+	if runes := []rune(string(text)); len(runes) > limit {
+		return string(runes[:limit]) + "…"
+	}
+	return string(text)
 }

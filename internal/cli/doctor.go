@@ -56,19 +56,19 @@ type checkOptions struct {
 	address string
 	offline bool
 	strict  bool
-	format  string
 }
 
-func (o *checkOptions) addFlags(cmd *cobra.Command) {
+// addCheckFlags adds the flags of doctor and validate.
+func (p *Program) addCheckFlags(cmd *cobra.Command, o *checkOptions) *cobra.Command {
 	cmd.Flags().StringVar(&o.address, "address", "", "`HOST:PORT` of the principal for workload clusters. If unset, from the settings of the agent or the Service.")
 	cmd.Flags().BoolVar(&o.offline, "offline", false, "Skip checks that use the network of this machine: DNS, connections to the principal and to Redis.")
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "Exit with code 3 for warnings as well.")
-	outputFlag(cmd, &o.format)
+	return p.withOutput(cmd)
 }
 
 func (p *Program) doctorCommand() *cobra.Command {
 	var o checkOptions
-	cmd := &cobra.Command{
+	return p.addCheckFlags(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check the installation and suggest fixes",
 		Long: `Checks the hub. With --agent-context, checks a workload cluster and compares both. The checks cover CRDs, RBAC,
@@ -79,7 +79,6 @@ The exit code is 3 if there is a problem.`,
 		Example: `  argocd-agentctl doctor
   argocd-agentctl doctor --principal-context hub --agent-context w1
   argocd-agentctl doctor -o json | jq '.[] | select(.level == "problem")'`,
-		Args: argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			found, atHub := p.checkHub(ctx, hub.cluster, o)
 			if p.global.agentContext != "" {
@@ -95,9 +94,7 @@ The exit code is 3 if there is a problem.`,
 			}
 			return p.showFindings(found, o)
 		}),
-	}
-	o.addFlags(cmd)
-	return cmd
+	}, &o)
 }
 
 func (p *Program) validateCommand() *cobra.Command {
@@ -107,41 +104,26 @@ func (p *Program) validateCommand() *cobra.Command {
 		Short:   "Check the hub or a workload cluster",
 		Long:    "Runs the checks of `argocd-agentctl doctor` for one side.",
 	}
-	one := func(use, short, long, example string, check func(context.Context, checkOptions) ([]finding, error)) *cobra.Command {
+	one := func(use, short, long, example string, connect func() (*cluster, error), check func(context.Context, *cluster, checkOptions) ([]finding, *checked)) *cobra.Command {
 		var o checkOptions
-		sub := &cobra.Command{Use: use, Short: short, Example: example, Args: argCount(0, 0),
+		return p.addCheckFlags(&cobra.Command{Use: use, Short: short, Example: example,
 			Long: long + "\n\nEach problem has a suggested fix. Nothing is changed. The exit code is 3 if there is a problem.",
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				found, err := check(cmd.Context(), o)
+				c, err := connect()
 				if err != nil {
 					return err
 				}
+				found, _ := check(cmd.Context(), c, o)
 				return p.showFindings(found, o)
-			}}
-		o.addFlags(sub)
-		return sub
+			}}, &o)
 	}
 	cmd.AddCommand(
 		one("principal", "Check the hub",
 			"Checks the hub: CRDs, RBAC of the principal, CA, certificates of principal and resource proxy, Redis,\nsettings of Argo CD and the state of the agents.",
-			"  argocd-agentctl validate principal --principal-context hub", func(ctx context.Context, o checkOptions) ([]finding, error) {
-				hub, err := p.hub()
-				if err != nil {
-					return nil, err
-				}
-				found, _ := p.checkHub(ctx, hub, o)
-				return found, nil
-			}),
+			"  argocd-agentctl validate principal --principal-context hub", p.hub, p.checkHub),
 		one("agent", "Check a workload cluster",
 			"Checks a workload cluster: CRDs, RBAC of the agent, its certificate and trusted CAs, Redis, and the connection\nfrom this machine to the principal.",
-			"  argocd-agentctl validate agent --agent-context w1", func(ctx context.Context, o checkOptions) ([]finding, error) {
-				spoke, err := p.spoke()
-				if err != nil {
-					return nil, err
-				}
-				found, _ := p.checkSpoke(ctx, spoke, o)
-				return found, nil
-			}))
+			"  argocd-agentctl validate agent --agent-context w1", p.spoke, p.checkSpoke))
 	return cmd
 }
 
@@ -172,7 +154,7 @@ func (p *Program) showFindings(found []finding, o checkOptions) error {
 		}
 	}
 	fmt.Fprintf(&b, "\n%d ok, %s, %s, %s\n", counts[levelOK], pluralize(counts[levelNote], "note"), pluralize(counts[levelWarning], "warning"), pluralize(counts[levelProblem], "problem"))
-	if err := p.show(o.format, view{object: found, names: names, text: b.String()}); err != nil {
+	if err := p.show(view{object: found, names: names, text: b.String()}); err != nil {
 		return err
 	}
 	if counts[levelProblem] > 0 || o.strict && counts[levelWarning] > 0 {

@@ -12,15 +12,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
+// secret returns a Secret, or nil and a finding.
+func (e *checkRun) secret(ctx context.Context, c *cluster, name, check, remedy string) *pki.Secret {
+	s, err := secrets{c}.Get(ctx, name)
+	if err != nil {
+		e.skipped(check, err)
+	} else if s == nil {
+		e.problem(check, remedy, "Secret %s not found", name)
+	}
+	return s
+}
+
 // trustedCAs checks the CA bundle of a side and returns it.
 func (e *checkRun) trustedCAs(ctx context.Context, c *cluster, missing string) []*x509.Certificate {
-	s, err := secrets{c}.Get(ctx, pki.AuthoritySecret)
-	if err != nil {
-		e.skipped("CA", err)
-		return nil
-	}
+	s := e.secret(ctx, c, pki.AuthoritySecret, "CA", missing)
 	if s == nil {
-		e.problem("CA", missing, "Secret %s not found", pki.AuthoritySecret)
 		return nil
 	}
 	a, err := pki.ReadAuthority(s.Data)
@@ -45,21 +51,16 @@ func (e *checkRun) trustedCAs(ctx context.Context, c *cluster, missing string) [
 
 // certificate checks a certificate Secret: key pair, validity period and trusted CA.
 func (e *checkRun) certificate(ctx context.Context, c *cluster, name, renew string, usage x509.ExtKeyUsage, bundle []*x509.Certificate) *x509.Certificate {
-	check := "certificate"
-	s, err := secrets{c}.Get(ctx, name)
-	if err != nil {
-		e.skipped(check, err)
-		return nil
-	}
+	const check = "certificate"
+	s := e.secret(ctx, c, name, check, renew)
 	if s == nil {
-		e.problem(check, renew, "Secret %s not found", name)
 		return nil
 	}
-	if _, err := tls.X509KeyPair(s.Data[pki.CertKey], s.Data[pki.KeyKey]); err != nil {
-		e.problem(check, renew, "Secret %s: %v", name, err)
-		return nil
+	_, err := tls.X509KeyPair(s.Data[pki.CertKey], s.Data[pki.KeyKey])
+	var chain []*x509.Certificate
+	if err == nil {
+		chain, err = pki.Certificates(s.Data[pki.CertKey])
 	}
-	chain, err := pki.Certificates(s.Data[pki.CertKey])
 	if err != nil {
 		e.problem(check, renew, "Secret %s: %v", name, err)
 		return nil

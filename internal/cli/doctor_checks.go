@@ -249,14 +249,7 @@ func minor(version string) ([2]int, bool) {
 func (p *Program) compareSides(ctx context.Context, hub, spoke *cluster, h, s *checked) []finding {
 	e := &checkRun{program: p, cluster: "both sides"}
 	e.sameAuthority(h.bundle, s.bundle)
-	switch skew := (h.skew - s.skew).Abs(); {
-	case skew > skewProblem:
-		e.problem("clock", "synchronize both clusters with NTP", "the clocks of the clusters differ by %s", span(skew))
-	case skew > skewWarning:
-		e.warning("clock", "synchronize both clusters with NTP", "the clocks of the clusters differ by %s", span(skew))
-	default:
-		e.ok("clock", "the clocks of the clusters agree")
-	}
+	e.clock(h.skew-s.skew, "the clocks of the clusters")
 	if s.agent != "" {
 		e.registration(ctx, hub, spoke, h, s)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,20 +29,25 @@ func (e *checkRun) reach(ctx context.Context, c *cluster) (skew time.Duration, o
 		return 0, false
 	}
 	e.ok("api server", "%s", version)
-	off := skew.Abs()
-	switch {
-	case off > skewProblem:
-		e.problem("clock", "synchronize the clocks of this machine and of the control plane with NTP", "the clocks of the cluster and of this machine differ by %s, so certificates look expired or not yet valid", span(off))
-	case off > skewWarning:
-		e.warning("clock", "synchronize both with NTP", "the clocks of the cluster and of this machine differ by %s", span(off))
-	default:
-		e.ok("clock", "differs from this machine by less than %s", span(skewWarning))
-	}
+	e.clock(skew, "the clocks of the cluster and of this machine")
 	if _, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{}); notFound(err) {
 		e.problem("namespace", fmt.Sprintf("create it, or set --%s-namespace", c.flag), "namespace %s not found", c.namespace)
 		return skew, false
 	}
 	return skew, true
+}
+
+// clock checks the skew of two clocks.
+func (e *checkRun) clock(skew time.Duration, clocks string) {
+	const remedy = "synchronize both with NTP"
+	switch skew = skew.Abs(); {
+	case skew > skewProblem:
+		e.problem("clock", remedy, "%s differ by %s, so certificates can look expired or not yet valid", clocks, span(skew))
+	case skew > skewWarning:
+		e.warning("clock", remedy, "%s differ by %s", clocks, span(skew))
+	default:
+		e.ok("clock", "%s differ by less than %s", clocks, span(skewWarning))
+	}
 }
 
 // version returns the version of the API server and the skew of its clock.
@@ -91,17 +97,11 @@ func (e *checkRun) crds(c *cluster, ours bool) {
 			e.skipped("crds", c.explain(err))
 			continue
 		}
-		present := map[string]bool{}
+		missing := slices.Clone(group.resources)
 		if err == nil {
-			for _, r := range list.APIResources {
-				present[r.Name] = true
-			}
-		}
-		var missing []string
-		for _, name := range group.resources {
-			if !present[name] {
-				missing = append(missing, name)
-			}
+			missing = slices.DeleteFunc(missing, func(name string) bool {
+				return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
+			})
 		}
 		if len(missing) > 0 {
 			e.problem("crds", group.remedy, "%s of %s not found", strings.Join(missing, ", "), group.groupVersion)

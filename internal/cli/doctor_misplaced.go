@@ -21,7 +21,7 @@ func (e *checkRun) misplacedApplications(ctx context.Context, hub *cluster, agen
 	}
 	for i := range agents {
 		agent := &agents[i]
-		namespace, autonomous := cmp.Or(agent.Spec.Namespace, agent.Name), agent.Spec.Mode == string(kind.Autonomous)
+		namespace, autonomous := hubNamespace(agent), agent.Spec.Mode == string(kind.Autonomous)
 		standard := map[bool]string{true: "destination", false: "namespace"}[byDestination]
 		if namespace == hub.namespace || cmp.Or(agent.Spec.Mapping, standard) == "destination" && !autonomous {
 			continue

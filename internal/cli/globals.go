@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // globals are the flags of all commands.
@@ -58,7 +60,7 @@ func (g *globals) complete(environ []string) error {
 	}
 	for flag, namespace := range map[string]string{"principal-namespace": g.principalNamespace, "agent-namespace": g.agentNamespace} {
 		if wrong := validation.IsDNS1123Label(cmp.Or(namespace, "ok")); len(wrong) > 0 {
-			return usageErrorf("--%s %q is not a valid namespace name: %s", flag, namespace, strings.Join(wrong, "; "))
+			return cmdline.UsageErrorf("--%s %q is not a valid namespace name: %s", flag, namespace, strings.Join(wrong, "; "))
 		}
 	}
 	return nil
@@ -91,14 +93,14 @@ func (g *globals) fromFile(env map[string]string) error {
 	if name := cmp.Or(g.principal, c.DefaultPrincipal); name != "" && g.principalContext == "" {
 		entry, ok := c.Contexts.Principals[name]
 		if !ok {
-			return usageErrorf("%s has no principal %q: run `argocd-agentctl config list`", file, name)
+			return cmdline.UsageErrorf("%s has no principal %q: run `argocd-agentctl config list`", file, name)
 		}
 		g.principalContext, g.principalNamespace = entry.Context, cmp.Or(g.principalNamespace, entry.Namespace)
 	}
 	if g.agent != "" && g.agentContext == "" {
 		entry, ok := c.Contexts.Agents[g.agent]
 		if !ok {
-			return usageErrorf("%s has no agent %q: run `argocd-agentctl config list`", file, g.agent)
+			return cmdline.UsageErrorf("%s has no agent %q: run `argocd-agentctl config list`", file, g.agent)
 		}
 		g.agentContext, g.agentNamespace = entry.Context, cmp.Or(g.agentNamespace, entry.Namespace)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func init() {
@@ -51,15 +53,33 @@ func flagHelp(set *pflag.FlagSet) string {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" && f.DefValue != "0" {
 			usage += " [default: " + f.DefValue + "]"
 		}
-		lines = append(lines, strings.TrimRight("  "+name+" "+kind, " "))
-		line := "     "
-		for word := range strings.FieldsSeq(usage) {
-			if len(line)+len(word) >= 100 {
-				lines, line = append(lines, line), "     "
-			}
-			line += " " + word
-		}
-		lines = append(lines, line)
+		lines = append(lines, strings.TrimRight("  "+name+" "+kind, " "), cmdline.Wrap(usage))
 	})
 	return strings.Join(lines, "\n")
+}
+
+func (p *Program) completionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "Print a shell completion script",
+		Example: `  source <(argocd-agentctl completion bash)                                    # current shell
+  argocd-agentctl completion bash > /etc/bash_completion.d/argocd-agentctl     # all shells
+  argocd-agentctl completion zsh > "${fpath[1]}/_argocd-agentctl"
+  argocd-agentctl completion fish > ~/.config/fish/completions/argocd-agentctl.fish`,
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root := cmd.Root()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(p.Stdout, true)
+			case "zsh":
+				return root.GenZshCompletion(p.Stdout)
+			case "fish":
+				return root.GenFishCompletion(p.Stdout, true)
+			case "powershell":
+				return root.GenPowerShellCompletionWithDesc(p.Stdout)
+			}
+			return cmdline.UsageErrorf("%q: must be bash, zsh, fish or powershell", args[0])
+		},
+	}
 }

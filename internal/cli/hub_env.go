@@ -94,13 +94,7 @@ func (c *cluster) configMap(ctx context.Context, name string) (map[string]string
 }
 
 func commaList(text string) []string {
-	var out []string
-	for word := range strings.SplitSeq(text, ",") {
-		if word = strings.TrimSpace(word); word != "" {
-			out = append(out, word)
-		}
-	}
-	return out
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // objects lists a resource in one namespace. If namespace is empty, in all namespaces.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/install"
@@ -21,6 +22,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 // joinOptions are the token and the flags of join.
@@ -54,11 +56,10 @@ If only the workload cluster can reach the hub, set --mode. The agent then reque
 		Example: `  argocd-agentctl join join://hub.example.com:443/w1/…
   argocd-agentctl join join://hub.example.com:443/w1/… --agent-context w1 --live-exec
   argocd-agentctl join join://hub.example.com:443/w1/… --manifest --mode managed | kubectl apply -f -`,
-		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if j.token, err = pki.ParseToken(args[0]); err != nil {
-				return usageError{err}
+				return cmdline.UsageError(err)
 			}
 			j.line = j.token.String()
 			if j.manifest {
@@ -72,7 +73,7 @@ If only the workload cluster can reach the hub, set --mode. The agent then reque
 		},
 	}
 	f := cmd.Flags()
-	f.Var(choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "Mode of the agent. Required with --manifest or if this machine cannot reach the hub.")
+	f.Var(cmdline.Choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "Mode of the agent. Required with --manifest or if this machine cannot reach the hub.")
 	f.BoolVar(&j.manifest, "manifest", false, "Print the manifests, including the token, and change nothing.")
 	f.BoolVar(&j.replace, "replace", false, "Replace the existing certificate of the cluster.")
 	f.StringVar(&j.image, "image", "", "`IMAGE` of the agent. If unset, the image of this version.")
@@ -106,7 +107,7 @@ func (j *joinOptions) manifests(namespace string) ([]byte, error) {
 // printJoin prints the manifests of the agent and the token Secret.
 func (p *Program) printJoin(j *joinOptions) error {
 	if j.mode == "" {
-		return usageErrorf("--mode is missing: --manifest does not contact the hub. Set the mode of the token, managed or autonomous")
+		return cmdline.UsageErrorf("--mode is missing: --manifest does not contact the hub. Set the mode of the token, managed or autonomous")
 	}
 	namespace := cmp.Or(p.global.agentNamespace, defaultNamespace)
 	text, err := j.manifests(namespace)
@@ -216,26 +217,24 @@ func (p *Program) proxy() func(*http.Request) (*url.URL, error) {
 
 // waitConnected waits until the agent is ready, which means that it is connected.
 func (c *cluster) waitConnected(ctx context.Context, timeout time.Duration, step func(string, ...any)) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
 	last := ""
-	for {
+	err := wait.PollUntilContextTimeout(ctx, 300*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, agentDeployment, metav1.GetOptions{})
 		if err == nil && d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas > 0 && d.Status.ReadyReplicas > 0 {
-			return nil
+			return true, nil
 		}
 		if reason := c.notReadyReason(ctx); reason != last && reason != "" {
 			last = reason
 			step("%s", reason)
 		}
-		select {
-		case <-ctx.Done():
-			if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) {
-				return cause
-			}
-			return fmt.Errorf("the agent is installed, but not connected after %s: %s; run `kubectl -n %s logs deployment/%s` and `argocd-agentctl validate agent`",
-				timeout, cmp.Or(last, "unknown reason"), c.namespace, agentDeployment)
-		case <-time.After(300 * time.Millisecond):
-		}
+		return false, nil
+	})
+	if err == nil {
+		return nil
 	}
+	if ctx.Err() != nil { // the user interrupted the command
+		return ctx.Err()
+	}
+	return fmt.Errorf("the agent is installed, but not connected after %s: %s; run `kubectl -n %s logs deployment/%s` and `argocd-agentctl validate agent`",
+		timeout, cmp.Or(last, "unknown reason"), c.namespace, agentDeployment)
 }

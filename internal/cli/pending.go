@@ -29,8 +29,7 @@ type pendingItem struct {
 }
 
 func (p *Program) pendingCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	cmd := p.withOutput(&cobra.Command{
 		Use:   "pending [AGENT…]",
 		Short: "List pending deliveries, commands and deletions, and rejected items",
 		Long: `Lists pending items of all agents or of some:
@@ -52,8 +51,6 @@ The exit code is 3 if there is a pending item.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending w1 -o json
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
-		Args:              argCount(0, -1),
-		ValidArgsFunction: p.agentNames,
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			list, err := a.some(ctx, args)
 			if err != nil {
@@ -77,13 +74,12 @@ The exit code is 3 if there is a pending item.`,
 				v.names = append(v.names, cmp.Or(one.ID, one.Description))
 				v.rows = append(v.rows, []cell{c(one.Agent), {one.Kind, colors[one.Kind]}, p.ageCell(one.Since), c(one.Description), c(one.Reason), c(one.ID)})
 			}
-			if err := p.show(format, v); err != nil || len(found) == 0 {
+			if err := p.show(v); err != nil || len(found) == 0 {
 				return err
 			}
 			return findingsError{}
 		}),
-	}
-	outputFlag(cmd, &format)
+	})
 	cmd.AddCommand(p.confirmCommand())
 	return cmd
 }
@@ -202,22 +198,20 @@ func operationName(app *kind.Object) string {
 }
 
 func (p *Program) confirmCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return p.withYes(&cobra.Command{
 		Use:   "confirm ID",
 		Short: "Confirm a held deletion or a restored store",
 		Long: `Confirms a hold by the ID that ` + "`argocd-agentctl pending`" + ` shows. An ID covers exactly the items that were shown. If more
 deletions are held later, the hold gets another ID.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending confirm 5f2c9b0e7d1a4c33`,
-		Args: argCount(1, 1),
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			hold, err := a.fleetHold(ctx)
 			if err != nil {
 				return err
 			}
 			if hold != nil && hold.ID == args[0] {
-				return p.confirmFleetHold(ctx, a.cluster, hold, yes)
+				return p.confirmFleetHold(ctx, a.cluster, hold)
 			}
 			list, err := a.list(ctx, "")
 			if err != nil {
@@ -226,23 +220,20 @@ deletions are held later, the hold gets another ID.`,
 			for i := range list.Items {
 				for _, held := range holdsOf(&list.Items[i]) {
 					if held.ID != "" && held.ID == args[0] {
-						return p.confirm(ctx, a, held, yes)
+						return p.confirm(ctx, a, held)
 					}
 				}
 			}
 			return errors.New("no hold has the ID " + args[0] + ": run `argocd-agentctl pending`")
 		}),
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+	})
 }
 
-func (p *Program) confirm(ctx context.Context, a agents, held pendingItem, yes bool) error {
-	if err := p.askConfirmation(yes, fmt.Sprintf("confirm for %s: %s", held.Agent, held.Description)); err != nil {
+func (p *Program) confirm(ctx context.Context, a agents, held pendingItem) error {
+	if err := p.askConfirmation(fmt.Sprintf("confirm for %s: %s", held.Agent, held.Description)); err != nil {
 		return err
 	}
-	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmAnnotation: held.ID}}}
-	if _, err := a.patch(ctx, "confirm "+held.ID, held.Agent, change); err != nil {
+	if _, err := a.patch(ctx, "confirm "+held.ID, held.Agent, annotate(v1alpha1.ConfirmAnnotation, held.ID)); err != nil {
 		return err
 	}
 	p.say("Confirmed for %s: %s", held.Agent, held.Description)

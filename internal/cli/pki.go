@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func (p *Program) pkiCommand() *cobra.Command {
@@ -36,7 +37,6 @@ func (p *Program) pkiInitCommand() *cobra.Command {
 		Short:   "Create a CA",
 		Long:    "Creates a CA (ECDSA, ten years) in Secret " + pki.AuthoritySecret + " on the hub. An existing CA is not changed.",
 		Example: "  argocd-agentctl pki init",
-		Args:    argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			a, created, err := p.pki(hub.cluster).Init(ctx)
 			if err != nil {
@@ -58,7 +58,6 @@ func (p *Program) pkiPropagateCommand() *cobra.Command {
 trusts the hub. This is not needed for clusters that join with a token. It is needed if an agent was disconnected
 during a whole rotation of the CA.`,
 		Example: "  argocd-agentctl pki propagate --principal-context hub --agent-context w1",
-		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hub, spoke, err := p.bothSides()
 			if err != nil {
@@ -96,7 +95,6 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 		Short:   "Print the trusted CA certificates as PEM",
 		Long:    `Prints the trusted CA certificates as PEM: the CA and, during a rotation, the previous CA.`,
 		Example: "  argocd-agentctl pki dump > ca.crt",
-		Args:    argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			a, err := p.pki(hub.cluster).Authority(ctx)
 			if err != nil {
@@ -122,8 +120,8 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 }
 
 func (p *Program) pkiRotateCommand() *cobra.Command {
-	var finish, force, yes bool
-	cmd := &cobra.Command{
+	var finish, force bool
+	cmd := p.withYes(&cobra.Command{
 		Use:   "rotate",
 		Short: "Replace the CA without an interruption",
 		Long: `Creates a new CA. Both CAs are trusted at first. Certificates of the old CA stay valid, and agents get new ones when
@@ -132,10 +130,9 @@ they renew. If every agent has a new certificate, or the last old certificate ha
 		Example: `  argocd-agentctl pki rotate
   argocd-agentctl pki inspect          # shows how long the old CA is needed
   argocd-agentctl pki rotate --finish`,
-		Args: argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			if force && !finish {
-				return usageErrorf("--force requires --finish")
+				return cmdline.UsageErrorf("--force requires --finish")
 			}
 			ca := p.pki(hub.cluster)
 			if !finish {
@@ -148,7 +145,7 @@ they renew. If every agent has a new certificate, or the last old certificate ha
 				return nil
 			}
 			if force {
-				if err := p.askConfirmation(yes, "finish the rotation by force and disconnect agents with a certificate of the old CA"); err != nil {
+				if err := p.askConfirmation("finish the rotation by force and disconnect agents with a certificate of the old CA"); err != nil {
 					return err
 				}
 			}
@@ -158,31 +155,26 @@ they renew. If every agent has a new certificate, or the last old certificate ha
 			p.say("The old CA is no longer trusted.")
 			return nil
 		}),
-	}
+	})
 	cmd.Flags().BoolVar(&finish, "finish", false, "Finish a rotation. Fails while certificates of the old CA can be in use.")
 	cmd.Flags().BoolVar(&force, "force", false, "Finish it anyway. Agents with a certificate of the old CA must join again.")
-	yesFlag(cmd, &yes)
 	return cmd
 }
 
 func (p *Program) pkiDeleteCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
+	return p.withYes(&cobra.Command{
 		Use:   "delete",
 		Short: "Delete the CA and the certificates of the hub",
 		Long: `Deletes the CA with its key and the certificates of principal and resource proxy. Every agent must join again. Secrets
 that argocd-agent does not manage, for example those of cert-manager, are not deleted.`,
 		Example: "  argocd-agentctl pki delete --yes",
-		Args:    argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
-			if err := p.askConfirmation(yes, fmt.Sprintf("delete the CA of %s permanently, so that every agent must join again", hub)); err != nil {
+			if err := p.askConfirmation(fmt.Sprintf("delete the CA of %s permanently, so that every agent must join again", hub)); err != nil {
 				return err
 			}
 			return p.deletePKI(ctx, secrets(hub))
 		}),
-	}
-	yesFlag(cmd, &yes)
-	return cmd
+	})
 }
 
 func (p *Program) deletePKI(ctx context.Context, from secrets) error {

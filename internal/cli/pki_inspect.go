@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,32 +14,22 @@ import (
 
 // certificate describes a certificate in a Secret.
 type certificate struct {
-	Cluster     string    `json:"cluster"`
-	Secret      string    `json:"secret"`
-	Subject     string    `json:"subject"`
-	Issuer      string    `json:"issuer"`
-	Names       []string  `json:"names,omitempty"`
-	Key         string    `json:"key"`
-	Authority   bool      `json:"authority"`
-	NotBefore   time.Time `json:"notBefore"`
-	NotAfter    time.Time `json:"notAfter"`
-	Fingerprint string    `json:"fingerprint"`
-	Pin         string    `json:"pin,omitempty"`
-	Managed     bool      `json:"managed"` // argocd-agent renews it
+	Cluster string `json:"cluster"`
+	Secret  string `json:"secret"`
+	pki.Info
+	Managed bool `json:"managed"` // argocd-agent renews it
 
 	leaf *x509.Certificate
 }
 
 func (p *Program) pkiInspectCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return p.withOutput(&cobra.Command{
 		Use:   "inspect",
 		Short: "Show the CA and the certificates",
 		Long: `Shows the certificates in the Secrets of the hub and, with --agent-context, of a workload cluster: subject, names,
 expiry, and whether argocd-agent renews them.`,
 		Example: `  argocd-agentctl pki inspect
   argocd-agentctl pki inspect --agent-context w1 -o wide`,
-		Args: argCount(0, 0),
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			found, err := certificatesOf(ctx, hub.cluster, pki.AuthoritySecret, pki.PrincipalSecret, pki.ProxySecret)
 			if err != nil {
@@ -57,11 +46,9 @@ expiry, and whether argocd-agent renews them.`,
 				}
 				found = append(found, more...)
 			}
-			return p.show(format, p.certificateTable(found, hub.cluster))
+			return p.show(p.certificateTable(found, hub.cluster))
 		}),
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certificate, error) {
@@ -86,11 +73,9 @@ func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certifi
 			certs = certs[:1] // the rest is the chain
 		}
 		for _, cert := range certs {
-			info := pki.Describe(cert)
-			one := certificate{leaf: cert, Cluster: c.role, Secret: name, Subject: info.Subject, Issuer: info.Issuer, Names: info.Names, Key: info.Key,
-				Authority: info.Authority, NotBefore: info.NotBefore, NotAfter: info.NotAfter, Fingerprint: info.Fingerprint, Managed: s.Managed()}
-			if info.Authority {
-				one.Pin = info.Pin
+			one := certificate{leaf: cert, Cluster: c.role, Secret: name, Info: pki.Describe(cert), Managed: s.Managed()}
+			if !one.Authority {
+				one.Pin = ""
 			}
 			all = append(all, one)
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
 func (p *Program) pkiIssueCommand() *cobra.Command {
@@ -36,19 +37,18 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 		Long:  fmt.Sprintf("Issues a certificate for %s into Secret %s on the hub.", server, secret),
 		Example: fmt.Sprintf(`  argocd-agentctl pki issue %s --dns principal.example.com,localhost --ip 10.0.0.7
   argocd-agentctl pki issue %s --dns principal.example.com --upsert     # replace the certificate`, name, name),
-		Args: argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			names := dns
 			for _, name := range dns {
 				if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
-					return usageErrorf("--dns %q is not a host name: %s", name, wrong[0])
+					return cmdline.UsageErrorf("--dns %q is not a host name: %s", name, wrong[0])
 				}
 			}
 			for _, ip := range ips {
 				names = append(names, ip.String())
 			}
 			if len(names) == 0 {
-				return usageErrorf("--dns or --ip is missing: set the host names or addresses of the server")
+				return cmdline.UsageErrorf("--dns or --ip is missing: set the host names or addresses of the server")
 			}
 			hub, err := p.hub()
 			if err != nil {
@@ -66,7 +66,7 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&dns, "dns", nil, "Host `NAMES,…` of the server.")
-	cmd.Flags().IPSliceVar(&ips, "ip", nil, "`ADDRESSES,…` by which it is reached.")
+	cmd.Flags().IPSliceVar(&ips, "ip", nil, "IP `ADDRESSES,…` of the server.")
 	cmd.Flags().BoolVarP(&upsert, "upsert", "u", false, "Replace an existing certificate.")
 	return cmd
 }
@@ -75,13 +75,13 @@ func (p *Program) issueAgent() *cobra.Command {
 	var upsert, same bool
 	var duration time.Duration
 	cmd := &cobra.Command{
-		Use:   "agent AGENT",
-		Short: "Issue a certificate for an agent",
+		Use:               "agent AGENT",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Short:             "Issue a certificate for an agent",
 		Long: `Issues a certificate for an agent and writes it with its key into Secret ` + pki.ClientSecret + ` on the workload
 cluster. Use it for clusters that cannot join with a token. It needs access to both clusters.`,
 		Example: `  argocd-agentctl pki issue agent w1 --principal-context hub --agent-context w1 --upsert
   argocd-agentctl pki propagate --principal-context hub --agent-context w1`,
-		Args: argCount(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkName(args[0]); err != nil {
 				return err

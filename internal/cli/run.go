@@ -3,22 +3,16 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
-// Exit codes for scripts.
-const (
-	exitFailure  = 1
-	exitUsage    = 2 // the arguments are invalid
-	exitFindings = 3 // the command found a problem, a difference or something that waits
-)
+// exitFindings is the exit code of a command that found a problem, a difference or something that waits.
+const exitFindings = 3
 
 // Program is one run of argocd-agentctl and its environment.
 type Program struct {
@@ -33,6 +27,8 @@ type Program struct {
 	Commit      string
 
 	global     globals
+	output     string        // value of -o
+	yes        bool          // value of --yes
 	podTimeout time.Duration // for health requests to pods. If 0, the default
 }
 
@@ -49,37 +45,18 @@ func (p *Program) Run(ctx context.Context, args []string) int {
 	return p.report(root.ExecuteContext(ctx))
 }
 
-// report prints one line per error and returns the exit code.
 func (p *Program) report(err error) int {
-	code := exitFailure
-	var usage usageError
 	var found findingsError
 	switch {
-	case err == nil:
-		return 0
 	case errors.As(err, &found):
 		return exitFindings // the command printed them
 	case errors.Is(err, context.Canceled):
-		return exitFailure // the user interrupted the command
-	case errors.As(err, &usage):
-		code, err = exitUsage, usage.error
+		return cmdline.ExitFailure // the user interrupted the command
 	}
-	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		all = joined.Unwrap()
-	}
-	for _, err := range all {
-		fmt.Fprintln(p.Stderr, "argocd-agentctl:", err)
-	}
-	return code
+	return cmdline.Report(p.Stderr, programName, err)
 }
 
-// usageError reports invalid arguments.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+const programName = "argocd-agentctl"
 
 // findingsError ends a command that printed findings.
 type findingsError struct{}
@@ -99,7 +76,7 @@ func (p *Program) onHub(run func(ctx context.Context, a agents, args []string) e
 
 func (p *Program) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "argocd-agentctl",
+		Use:   programName,
 		Short: "Manage argocd-agent",
 		Long: `Manages workload clusters that are connected to one Argo CD through agents.
 
@@ -122,110 +99,20 @@ pending: something waits).`,
   # Use kubectl through the hub
   argocd-agentctl kubeconfig w1 > w1.yaml
   kubectl --kubeconfig w1.yaml -n web get deployment web`,
-		Args:              noSuchCommand,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors:     true, // report prints them
-		SilenceUsage:      true,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return p.global.complete(p.Env) },
 	}
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(flagError)
 	root.SetUsageTemplate(usageTemplate)
-	root.CompletionOptions.DisableDefaultCmd = true
 	cobra.EnableCommandSorting = false
 	p.global.addFlags(root.PersistentFlags())
 	root.Version = p.build().Version
-	root.SetVersionTemplate(p.build().String())
+	root.SetVersionTemplate(p.build().Text(programName))
 	root.Flags().Bool("version", false, "Print the version of argocd-agentctl. For principal and agents, use the command version.")
 	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(),
 		p.diffCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
-	finishCommands(root)
+	p.completeNames(root)
+	cmdline.Prepare(root)
 	return root
 }
-
-// finishCommands sets the defaults of all commands. A group without a subcommand prints its help. A group with an
-// unknown subcommand fails.
-func finishCommands(cmd *cobra.Command) {
-	cmd.Flags().SortFlags = false
-	cmd.DisableFlagsInUseLine = true
-	if cmd.HasSubCommands() && cmd.RunE == nil {
-		cmd.Args = noSuchCommand
-		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	}
-	for _, sub := range cmd.Commands() {
-		finishCommands(sub)
-	}
-}
-
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := fmt.Sprintf("run `%s --help` to list commands", cmd.CommandPath())
-	cmd.SuggestionsMinimumDistance = min(2, len(args[0])/2) // two changes leave little of a short word
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = "did you mean " + strings.Join(near, " or ") + "?"
-	}
-	return usageErrorf("unknown command %q: %s", cmd.CommandPath()+" "+args[0], hint)
-}
-
-// argCount limits the number of arguments. Errors use the names in the usage line.
-func argCount(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch names := strings.Fields(cmd.Use)[1:]; {
-		case len(args) < least:
-			return usageErrorf("%s is missing: run `%s --help` for examples", names[len(args)], cmd.CommandPath())
-		case most >= 0 && len(args) > most:
-			return usageErrorf("unexpected argument %q: run `%s --help` for examples", args[most], cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
-func flagError(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	var invalid *pflag.InvalidValueError
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return err
-	case errors.As(err, &unknown):
-		name := "--" + unknown.GetSpecifiedName()
-		if unknown.GetSpecifiedShortnames() != "" {
-			name = "-" + unknown.GetSpecifiedName()
-		}
-		return usageErrorf("unknown flag %s: run `%s --help` to list flags", name, cmd.CommandPath())
-	case errors.As(err, &invalid):
-		return usageErrorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
-	}
-	return usageError{err}
-}
-
-// oneOf is the value of a flag with a fixed set of words.
-type oneOf struct {
-	target *string
-	words  []string
-}
-
-func choice(target *string, standard string, words ...string) pflag.Value {
-	*target = standard
-	return &oneOf{target, words}
-}
-
-func (v *oneOf) Set(s string) error {
-	if !slices.Contains(v.words, s) {
-		return fmt.Errorf("must be one of %s", strings.Join(v.words, ", "))
-	}
-	*v.target = s
-	return nil
-}
-
-func (v *oneOf) String() string {
-	if v.target == nil {
-		return ""
-	}
-	return *v.target
-}
-
-func (v *oneOf) Type() string { return strings.Join(v.words, "|") }

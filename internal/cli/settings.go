@@ -43,14 +43,9 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 		if data, ok := read[name]; ok {
 			return data, nil
 		}
-		found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil && !notFound(err) {
-			return nil, fmt.Errorf("get ConfigMap %s: %w", name, c.explain(err))
-		}
-		if err == nil {
-			read[name] = found.Data
-		}
-		return read[name], nil
+		data, err := c.configMap(ctx, name)
+		read[name] = data
+		return data, err
 	}
 	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, deployment, metav1.GetOptions{})
 	if notFound(err) {

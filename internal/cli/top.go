@@ -16,14 +16,12 @@ import (
 )
 
 func (p *Program) topCommand() *cobra.Command {
-	var format string
-	cmd := &cobra.Command{
+	return p.withOutput(&cobra.Command{
 		Use:   "top",
 		Short: "Watch agents in the terminal",
 		Long: `Shows all agents on the whole terminal and updates the view. Agents that need attention are first. Press Ctrl-C to
 stop. If the output is not a terminal, or with -o, it prints ` + "`argocd-agentctl agent list`" + ` once.`,
 		Example: "  argocd-agentctl top",
-		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a, err := p.agents()
 			if err != nil {
@@ -34,13 +32,11 @@ stop. If the output is not a terminal, or with -o, it prints ` + "`argocd-agentc
 				return err
 			}
 			if !p.Screen.Terminal || cmd.Flags().Changed("output") {
-				return p.show(format, p.agentTable(list, a.namespace))
+				return p.show(p.agentTable(list, a.namespace))
 			}
 			return p.top(cmd.Context(), a)
 		},
-	}
-	outputFlag(cmd, &format)
-	return cmd
+	})
 }
 
 // Time between two frames. The maximum keeps ages up to date.
@@ -119,18 +115,15 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, stale string, width, height i
 	room := max(height-len(lines)-2, 1)
 	hidden := max(len(all)-room, 0)
 	v := p.agentTable(&v1alpha1.List{Items: all[:len(all)-hidden]}, "")
-	narrow := *p
-	narrow.Screen = Screen{} // colors are added after lines are cut
-	var rows [][]cell
-	for _, row := range v.rows {
-		rows = append(rows, row[:len(v.headings)-v.wide])
-	}
-	for i, line := range strings.Split(strings.TrimSuffix(narrow.table(v.headings[:len(v.headings)-v.wide], rows), "\n"), "\n") {
+	uncolored := *p
+	uncolored.Screen = Screen{} // colors are added after lines are cut
+	v.narrow()
+	for i, line := range strings.Split(strings.TrimSuffix(uncolored.table(v.headings, v.rows), "\n"), "\n") {
 		line = cut(line, width)
 		switch {
 		case i == 0:
 			line = p.paint(bold, line)
-		case i <= len(rows):
+		case i <= len(v.rows):
 			line = p.paint(rowColor(&all[i-1]), line)
 		}
 		lines = append(lines, line)

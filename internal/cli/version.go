@@ -1,51 +1,23 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
-// build describes this binary.
-type build struct {
-	Version   string `json:"version"`
-	Commit    string `json:"commit"`
-	GoVersion string `json:"goVersion"`
-	Platform  string `json:"platform"`
-}
-
-// build uses the values of the linker, then those of the Go tool.
-func (p *Program) build() build {
-	b := build{Version: p.Version, Commit: p.Commit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if b.Version == "" && info.Main.Version != "(devel)" {
-			b.Version = info.Main.Version
-		}
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" && p.Commit == "" {
-				b.Commit = setting.Value
-			}
-		}
-	}
-	b.Version, b.Commit = cmp.Or(b.Version, "dev"), cmp.Or(b.Commit, "unknown")
-	return b
-}
-
-func (b build) String() string {
-	return fmt.Sprintf("argocd-agentctl %s\ncommit          %s\nbuilt with      %s for %s\n", b.Version, b.Commit, b.GoVersion, b.Platform)
-}
+func (p *Program) build() cmdline.Build { return cmdline.BuildOf(p.Version, p.Commit) }
 
 // versions are those of argocd-agentctl, the principal and the agents.
 type versions struct {
-	build
+	cmdline.Build
 	Principal    *principalVersion   `json:"principal,omitempty"`    // if nil, unknown
 	Agents       map[string][]string `json:"agents,omitempty"`       // version → names
 	Incompatible []string            `json:"incompatible,omitempty"` // not tested with the principal
@@ -57,28 +29,25 @@ type principalVersion struct {
 }
 
 func (p *Program) versionCommand() *cobra.Command {
-	var format string
 	var client bool
-	cmd := &cobra.Command{
+	cmd := p.withOutput(&cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of argocd-agentctl, principal and agents",
 		Long: `Prints the version, the commit and the Go version of argocd-agentctl. If the hub is reachable, also prints the versions
 of principal and agents, and which of them differ by more than two minor versions. For disconnected agents, the last
 known version counts.`,
 		Example: "  argocd-agentctl version\n  argocd-agentctl version --client -o json",
-		Args:    argCount(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versions{build: p.build()}
+			v := versions{Build: p.build()}
 			if !client {
 				if err := p.readVersions(cmd.Context(), &v); err != nil {
 					p.warn("Versions on the hub are unknown: %v", err)
 				}
 			}
-			return p.show(format, view{object: v, names: []string{v.Version}, text: v.text()})
+			return p.show(view{object: v, names: []string{v.Version}, text: v.text()})
 		},
-	}
+	})
 	cmd.Flags().BoolVar(&client, "client", false, "Print only the version of argocd-agentctl.")
-	outputFlag(cmd, &format)
 	return cmd
 }
 
@@ -130,7 +99,7 @@ func (v *versions) compare() {
 
 func (v versions) text() string {
 	var b strings.Builder
-	b.WriteString(v.String())
+	b.WriteString(v.Text(programName))
 	if v.Principal != nil {
 		fmt.Fprintf(&b, "\nprincipal       %s (%s)\n", printable(v.Principal.Version), printable(v.Principal.Image))
 	} else if len(v.Agents) > 0 {

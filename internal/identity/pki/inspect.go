@@ -12,16 +12,16 @@ import (
 
 // Info describes a certificate for users.
 type Info struct {
-	Subject     string
-	Issuer      string
-	Names       []string // host names, addresses, URIs
-	Key         string   // such as ECDSA P-256
-	Authority   bool
-	NotBefore   time.Time
-	NotAfter    time.Time
-	RenewAt     time.Time
-	Fingerprint string // SHA-256 in upper-case hex, as in the blocklist
-	Pin         string
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	Names       []string  `json:"names,omitempty"` // host names, addresses, URIs
+	Key         string    `json:"key"`             // such as ECDSA P-256
+	Authority   bool      `json:"authority"`
+	NotBefore   time.Time `json:"notBefore"`
+	NotAfter    time.Time `json:"notAfter"`
+	RenewAt     time.Time `json:"-"`
+	Fingerprint string    `json:"fingerprint"` // SHA-256 in upper-case hex, as in the blocklist
+	Pin         string    `json:"pin,omitempty"`
 }
 
 // Describe describes a certificate.

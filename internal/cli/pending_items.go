@@ -2,13 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -133,4 +137,58 @@ func parseTime(text string) *metav1.Time {
 		return nil
 	}
 	return &metav1.Time{Time: at}
+}
+
+// manyAgents stands for the agents of a fleet hold. No agent can have this name.
+const manyAgents = "*"
+
+// fleetHold returns the hold on many agents. If there is none, or it is confirmed, it returns nil.
+func (c *cluster) fleetHold(ctx context.Context) (*pendingItem, error) {
+	found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, v1alpha1.FleetHold, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.FleetHold, c.explain(err))
+	}
+	data := found.Data
+	id := data[v1alpha1.FleetHoldID]
+	if id == "" || found.Annotations[v1alpha1.ConfirmAnnotation] == id {
+		return nil, nil
+	}
+	description := fmt.Sprintf("%s items on %s of %s agents", data[v1alpha1.FleetHoldItems], data[v1alpha1.FleetHoldAgents], data[v1alpha1.FleetHoldCompared])
+	if sample := data[v1alpha1.FleetHoldSample]; sample != "" {
+		description += ", for example " + strings.ReplaceAll(sample, "\n", ", ")
+	}
+	return &pendingItem{Agent: manyAgents, Kind: "held", Description: description, ID: id, Since: parseTime(data[v1alpha1.FleetHoldSince]),
+		Reason: "the items no longer exist on the hub; one confirmation covers all agents"}, nil
+}
+
+// withFleetHold replaces the holds of single agents that a fleet hold includes.
+func withFleetHold(hold *pendingItem, found []pendingItem) []pendingItem {
+	if hold == nil {
+		return found
+	}
+	all := []pendingItem{*hold}
+	for _, one := range found {
+		if one.fleetHold != hold.ID {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+func (p *Program) confirmFleetHold(ctx context.Context, c *cluster, hold *pendingItem) error {
+	if err := p.askConfirmation("confirm: " + hold.Description); err != nil {
+		return err
+	}
+	change, err := json.Marshal(annotate(v1alpha1.ConfirmAnnotation, hold.ID))
+	if err != nil {
+		return fmt.Errorf("confirm %s: %w", hold.ID, err)
+	}
+	if _, err := c.kube.CoreV1().ConfigMaps(c.namespace).Patch(ctx, v1alpha1.FleetHold, types.MergePatchType, change, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("confirm %s in ConfigMap %s: %w", hold.ID, v1alpha1.FleetHold, c.explain(err))
+	}
+	p.say("Confirmed: %s", hold.Description)
+	return nil
 }

@@ -1,0 +1,53 @@
+package cmdline
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// Build is the build information of a binary.
+type Build struct {
+	Version   string `json:"version"`
+	Commit    string `json:"commit"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+}
+
+// BuildOf returns the values of the linker, otherwise those that the Go tool has recorded.
+func BuildOf(version, commit string) Build {
+	b := Build{Version: version, Commit: commit, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		b.fill(info)
+	}
+	b.Version, b.Commit = cmp.Or(b.Version, "dev"), cmp.Or(b.Commit, "unknown")
+	return b
+}
+
+// Text returns lines for users.
+func (b Build) Text(program string) string {
+	return fmt.Sprintf("%[1]s %[3]s\n%-[2]*[4]s %[5]s\n%-[2]*[6]s %[7]s for %[8]s\n",
+		program, len(program), b.Version, "commit", b.Commit, "built with", b.GoVersion, b.Platform)
+}
+
+func (b *Build) fill(info *debug.BuildInfo) {
+	if b.Version == "" && info.Main.Version != "(devel)" {
+		b.Version = info.Main.Version
+	}
+	if b.Commit != "" {
+		return
+	}
+	modified := ""
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			b.Commit = setting.Value
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			modified = " with changes"
+		}
+	}
+	if b.Commit != "" {
+		b.Commit += modified
+	}
+}
