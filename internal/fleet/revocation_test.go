@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -107,6 +108,33 @@ func TestRevoke_AllCertificatesOfAnAgent(t *testing.T) {
 	}
 }
 
+// An agent whose certificates cannot be revoked is not deleted. The status says what a user can do.
+func TestReconcile_FullBlocklistHoldsDeletionAndIsReported(t *testing.T) {
+	a := &archive{objects: map[string]any{definition: map[string]any{"metadata": map[string]any{"name": definition}}, "w1": version("u1", 5, true)}}
+	k, _ := lagging(t, a)
+	names := []string{revoke.ConfigMap}
+	for i := range 16 {
+		names = append(names, fmt.Sprintf("%s-%x", revoke.ConfigMap, i))
+	}
+	var full []*kind.Object
+	for _, name := range names {
+		full = append(full, listObject(t, name, map[string]string{fingerprintOf(name): strings.Repeat("x", 1<<20)}))
+	}
+	k.cfg.Blocklist = readBlocklist(t, k.cfg.Client, full...)
+	if err := k.reconcile(t.Context(), "w1"); !errors.Is(err, revoke.ErrFull) || len(a.did) > 0 {
+		t.Fatalf("%v, it did %q", err, a.did)
+	}
+	_, status, due := k.cfg.Status.due("w1")
+	if !due {
+		t.Fatal("the status is not written")
+	}
+	is(t, status, v1alpha1.ConditionRegistered, "False", "RevocationFailed: ", "argocd-agentctl blocklist tls list")
+	k.cfg.Blocklist = readBlocklist(t, k.cfg.Client)
+	if err := k.reconcile(t.Context(), "w1"); err != nil || !slices.Equal(a.did, []string{"POST configmaps", "PATCH w1"}) {
+		t.Errorf("%v, it did %q after entries were removed", err, a.did)
+	}
+}
+
 // newReconcilerWithAPI returns a Reconciler whose API server is a function and that has seen a Secret.
 func newReconcilerWithAPI(t *testing.T, api http.HandlerFunc, secret *kind.Object) *Reconciler {
 	t.Helper()
@@ -150,5 +178,6 @@ func newCA(t *testing.T) *pki.Manager {
 // listObject is a ConfigMap of revoked certificates.
 func listObject(t *testing.T, name string, data map[string]string) *kind.Object {
 	t.Helper()
-	return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1"}, "data": data})
+	return parsed(t, map[string]any{"metadata": map[string]any{"name": name, "namespace": "argocd", "resourceVersion": "1",
+		"labels": map[string]string{kind.Prefix + "tls-blocklist": "continued"}}, "data": data})
 }
