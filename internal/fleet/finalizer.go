@@ -65,9 +65,9 @@ func (k *Reconciler) currentTerminating(ctx context.Context, seen agentRecord) (
 	if !hasFinalizer(seen) {
 		return seen, false, nil
 	}
-	o, err := k.cfg.Client.Get(ctx, k.registry.ref(seen.Name))
+	o, err := k.registry.fetch(ctx, seen.Name)
 	if err != nil {
-		return seen, false, fmt.Errorf("read Agent %s: %w", seen.Name, err)
+		return seen, false, err
 	}
 	if o == nil {
 		return seen, false, k.removeOrphanedSecret(ctx, seen)
@@ -81,25 +81,12 @@ func (k *Reconciler) currentTerminating(ctx context.Context, seen agentRecord) (
 	return rec, hasFinalizer(rec), nil
 }
 
-// sameAgentExists reports whether this Agent still exists. Objects that were read under its name before belong to it, because
-// no other Agent can have the name until then.
-func (k *Reconciler) sameAgentExists(ctx context.Context, rec agentRecord) (bool, error) {
-	o, err := k.cfg.Client.Get(ctx, k.registry.ref(rec.Name))
-	if err != nil {
-		return false, fmt.Errorf("read Agent %s: %w", rec.Name, err)
-	}
-	return o != nil && o.UID() == string(rec.UID), nil
-}
-
 // removeOrphanedSecret deletes a Secret that a replica created for an Agent after another replica had finalized it.
 func (k *Reconciler) removeOrphanedSecret(ctx context.Context, deleted agentRecord) error {
 	ref := k.secretRef(defaultSecretName(deleted.Name))
-	o, err := k.cfg.Client.Get(ctx, ref)
-	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
-	}
-	if o == nil || o.Label(AgentLabel) != deleted.Name {
-		return nil
+	o, err := k.fetchSecret(ctx, ref.Name)
+	if err != nil || o == nil || o.Label(AgentLabel) != deleted.Name {
+		return err
 	}
 	if s := readSecret(o); !s.createdByPrincipal() || !s.derived() || s.annotations[backupAnnotation] != "" {
 		return nil
@@ -107,7 +94,7 @@ func (k *Reconciler) removeOrphanedSecret(ctx context.Context, deleted agentReco
 	if uninstall, err := k.crdTerminating(ctx); err != nil || uninstall {
 		return err
 	}
-	next, err := k.cfg.Client.Get(ctx, k.registry.ref(deleted.Name))
+	next, err := k.registry.fetch(ctx, deleted.Name)
 	if err != nil || next != nil { // the Secret belongs to the new Agent
 		return err
 	}
@@ -152,14 +139,13 @@ func (k *Reconciler) backupSpecToSecret(ctx context.Context, rec agentRecord) er
 	if !has {
 		return nil
 	}
-	ref := k.secretRef(secret.name)
-	current, err := k.cfg.Client.Get(ctx, ref)
+	current, err := k.fetchSecret(ctx, secret.name)
 	if err != nil || current == nil || current.Label(AgentLabel) != rec.Name {
 		return err
 	}
 	manifest, err := k.desiredSecret(rec, readSecret(current)).manifestWithBackup(k.cfg.Namespace, rec, current, secretValue(current, "config"))
 	if err == nil {
-		_, err = k.cfg.Client.Apply(ctx, ref, fieldManager, manifest)
+		_, err = k.cfg.Client.Apply(ctx, k.secretRef(secret.name), fieldManager, manifest)
 	}
 	if err != nil {
 		return fmt.Errorf("back up Agent %s in Secret %s: %w", rec.Name, secret.name, err)
@@ -170,24 +156,20 @@ func (k *Reconciler) backupSpecToSecret(ctx context.Context, rec agentRecord) er
 // removeSecrets deletes the cluster Secrets that the principal created for an agent, and releases the others.
 func (k *Reconciler) removeSecrets(ctx context.Context, rec agentRecord) error {
 	for _, name := range k.secretNames(rec.Name) {
-		ref := k.secretRef(name)
-		current, err := k.cfg.Client.Get(ctx, ref)
+		current, err := k.fetchSecret(ctx, name)
 		if err != nil {
-			return fmt.Errorf("read Secret %s: %w", name, err)
+			return err
 		}
 		if current == nil || current.Label(AgentLabel) != rec.Name {
 			continue
 		}
-		exists, err := k.sameAgentExists(ctx, rec)
-		switch {
-		case err != nil:
+		if same, err := k.fetchSame(ctx, rec); err != nil || same == nil {
 			return err
-		case !exists:
-			return nil
-		case readSecret(current).createdByPrincipal():
-			err = k.cfg.Client.Delete(ctx, ref, current)
-		default:
-			_, err = k.cfg.Client.Apply(ctx, ref, fieldManager, releasedSecretManifest(k.cfg.Namespace, current))
+		}
+		if readSecret(current).createdByPrincipal() {
+			err = k.cfg.Client.Delete(ctx, k.secretRef(name), current)
+		} else {
+			_, err = k.cfg.Client.Apply(ctx, k.secretRef(name), fieldManager, releasedSecretManifest(k.cfg.Namespace, current))
 		}
 		if err != nil {
 			return fmt.Errorf("remove Secret %s of agent %s: %w", name, rec.Name, err)

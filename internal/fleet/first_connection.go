@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -32,17 +35,14 @@ func (r *Registry) RecordFirstConnection(ctx context.Context, agent, fingerprint
 	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
 	}
-	var o *kind.Object
-	for tries := 3; ; tries-- { // another replica or the status writer can change the Agent
-		var err error
-		if o, err = r.record(ctx, agent, fingerprint, hello, require); err == nil {
-			break
-		}
-		if tries == 0 || !kube.IsConflict(err) {
+	// Another replica or the status writer can change the Agent.
+	if err := retry.OnError(wait.Backoff{Steps: 4}, kube.IsConflict, func() error {
+		o, err := r.record(ctx, agent, fingerprint, hello, require)
+		if err != nil {
 			return err
 		}
-	}
-	if err := r.update(ctx, o); err != nil {
+		return r.update(ctx, o)
+	}); err != nil {
 		return err
 	}
 	if _, ok := r.Get(agent); !ok {
@@ -53,9 +53,9 @@ func (r *Registry) RecordFirstConnection(ctx context.Context, agent, fingerprint
 
 // record writes the mode and the cluster if they are not set.
 func (r *Registry) record(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) (*kind.Object, error) {
-	o, err := r.cfg.Client.Get(ctx, r.ref(agent))
+	o, err := r.fetch(ctx, agent)
 	if err != nil {
-		return nil, fmt.Errorf("read Agent %s: %w", agent, err)
+		return nil, err
 	}
 	if o == nil {
 		if o, err = r.createAgent(ctx, agent, fingerprint, hello, require); err != nil {
@@ -188,4 +188,22 @@ var jsonPointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (r *Registry) ref(agent string) kind.Ref {
 	return kind.Ref{Resource: AgentResource, Namespace: r.cfg.Namespace, Name: agent}
+}
+
+// fetch reads an Agent from the API server. It returns nil if there is none.
+func (r *Registry) fetch(ctx context.Context, agent string) (*kind.Object, error) {
+	o, err := r.cfg.Client.Get(ctx, r.ref(agent))
+	if err != nil {
+		return nil, fmt.Errorf("read Agent %s: %w", agent, err)
+	}
+	return o, nil
+}
+
+// refresh reads an Agent again after a conflict. The listeners are called if its version was not known.
+func (r *Registry) refresh(ctx context.Context, agent string) error {
+	o, err := r.fetch(ctx, agent)
+	if err != nil || o == nil {
+		return err
+	}
+	return r.update(ctx, o)
 }

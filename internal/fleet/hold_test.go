@@ -97,16 +97,16 @@ func TestStatus_ReportsFleetHold(t *testing.T) {
 		has    []string
 		lacks  string
 	}{
-		{"its own budget", engine.CauseHalf, reconcile.FleetRecord{}, "True", []string{`"because" To confirm, run: confirm h1`}, "fleet"},
+		{"its own budget", engine.CauseHalf, reconcile.FleetRecord{}, "True", []string{`"because" To confirm, run: ` + ConfirmCommand("argocd", "a", "h1")}, "fleet"},
 		{"the check is under way", engine.CauseFleet, reconcile.FleetRecord{}, "False", []string{"Checking", "because"}, "To confirm"},
-		{"many agents", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"3 deletions of application", "has 4 items", "hold fleet-1 on many agents. To confirm all agents, run: all of it. To confirm only this agent, run: confirm h1"}, "because"},
-		{"many agents with small budgets", engine.CauseLast, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"run: all of it"}, "because"},
+		{"many agents", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"3 deletions of application", "has 4 items", "hold fleet-1 on many agents. To confirm all agents, run: " + fleetConfirmCommand("argocd", "fleet-1") + ". To confirm only this agent, run: " + ConfirmCommand("argocd", "a", "h1")}, "because"},
+		{"many agents with small budgets", engine.CauseLast, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{"run: " + fleetConfirmCommand("argocd", "fleet-1")}, "because"},
 		{"it is confirmed", engine.CauseFleet, reconcile.FleetRecord{ID: "fleet-1", Confirmed: true}, "False", []string{"Checking"}, "To confirm"},
-		{"the store is another matter", engine.CauseStore, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{`"because" To confirm, run: confirm h1`}, "all of it"},
+		{"the store is another matter", engine.CauseStore, reconcile.FleetRecord{ID: "fleet-1"}, "True", []string{`"because" To confirm, run: ` + ConfirmCommand("argocd", "a", "h1")}, "configmap"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := look(t, v1alpha1.Status{}, held(c.cause))
-			v.fleet, v.confirmFleet = c.fleet, "all of it"
+			v.fleet = c.fleet
 			s := v.status()
 			for _, one := range c.has {
 				is(t, s, v1alpha1.ConditionHeld, c.status, one)

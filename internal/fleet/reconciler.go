@@ -98,7 +98,14 @@ func (k *Reconciler) reconcile(ctx context.Context, agent string) error {
 		return k.acceptCluster(ctx, rec, uid)
 	}
 	if has && !secret.derived() {
-		if err := k.mergeFromSecret(ctx, rec, secret); err != nil {
+		o, err := k.registry.fetch(ctx, agent)
+		if err != nil || o == nil {
+			return err
+		}
+		if o, err = k.registry.mergeFromSecret(ctx, o, secret); err != nil {
+			return err
+		}
+		if err := k.registry.update(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -115,35 +122,18 @@ func (k *Reconciler) setSecretError(agent string, err error) {
 	k.cfg.Status.setSecretError(agent, text)
 }
 
-// ensureFinalizer adds the finalizer to an Agent. The status is often written at the same time, so conflicts are retried at
-// once.
 func (k *Reconciler) ensureFinalizer(ctx context.Context, rec agentRecord) error {
-	var err error
-	for range 3 {
-		o, failed := k.cfg.Client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
-			"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
-		if failed == nil {
-			return k.registry.update(ctx, o)
-		}
-		if err = failed; !kube.IsConflict(err) {
-			break
-		}
-		if o, err = k.cfg.Client.Get(ctx, k.registry.ref(rec.Name)); err != nil || o == nil {
-			break
-		}
-		if err = k.registry.update(ctx, o); err != nil {
-			break
-		}
-		current, known, _, _ := k.registry.object(rec.Name)
-		if !known || current.UID != rec.UID || current.DeletionTimestamp != nil || hasFinalizer(current) {
-			return nil // the update has queued it
-		}
-		rec = current
-	}
-	if err == nil || kube.IsNotFound(err) {
+	o, err := k.cfg.Client.Patch(ctx, k.registry.ref(rec.Name), map[string]any{"metadata": map[string]any{
+		"resourceVersion": rec.ResourceVersion, "finalizers": append(rec.Finalizers, v1alpha1.Finalizer)}})
+	switch {
+	case kube.IsConflict(err): // the status is often written at the same time; the newer version is queued
+		return k.registry.refresh(ctx, rec.Name)
+	case kube.IsNotFound(err):
 		return nil
+	case err != nil:
+		return fmt.Errorf("add the finalizer to Agent %s: %w", rec.Name, err)
 	}
-	return fmt.Errorf("add the finalizer to Agent %s: %w", rec.Name, err)
+	return k.registry.update(ctx, o)
 }
 
 // acceptCluster records the cluster that a user confirmed. It is active before that, because of the annotation, which is
@@ -162,32 +152,21 @@ func (k *Reconciler) acceptCluster(ctx context.Context, rec agentRecord, uid str
 	return k.registry.removeConfirmation(ctx, rec.Name, v1alpha1.ConfirmCluster+uid)
 }
 
-func (k *Reconciler) mergeFromSecret(ctx context.Context, rec agentRecord, secret clusterSecret) error {
-	o, err := k.cfg.Client.Get(ctx, k.registry.ref(rec.Name))
-	if err != nil || o == nil {
-		return err
-	}
-	if o, err = k.registry.mergeFromSecret(ctx, o, secret); err != nil {
-		return err
-	}
-	return k.registry.update(ctx, o)
-}
-
 // applyClusterSecret creates or updates the cluster Secret of an agent. It writes only if something differs.
 func (k *Reconciler) applyClusterSecret(ctx context.Context, rec agentRecord, seen clusterSecret, has bool) error {
 	if has && k.desiredSecret(rec, seen).matches(seen) && k.configChecked(seen) {
 		return nil
 	}
 	ref := k.secretRef(cmp.Or(seen.name, defaultSecretName(rec.Name)))
-	current, err := k.cfg.Client.Get(ctx, ref)
+	current, err := k.fetchSecret(ctx, ref.Name)
 	if err != nil {
-		return fmt.Errorf("read Secret %s: %w", ref.Name, err)
+		return err
 	}
 	var secret clusterSecret
 	config := []byte("{}")
 	if current == nil {
 		// Another replica may have completed the deletion of the Agent since it was seen.
-		if exists, err := k.agentExists(ctx, rec); err != nil || !exists {
+		if same, err := k.fetchSame(ctx, rec); err != nil || same == nil || same.IsDeleting() {
 			return err
 		}
 	} else {
@@ -228,13 +207,23 @@ func (k *Reconciler) secretRef(name string) kind.Ref {
 	return kind.Ref{Resource: kind.Secrets, Namespace: k.cfg.Namespace, Name: name}
 }
 
-// agentExists reports whether an Agent exists now and is not terminating.
-func (k *Reconciler) agentExists(ctx context.Context, seen agentRecord) (bool, error) {
-	o, err := k.cfg.Client.Get(ctx, k.registry.ref(seen.Name))
+// fetchSecret reads a Secret from the API server. It returns nil if there is none.
+func (k *Reconciler) fetchSecret(ctx context.Context, name string) (*kind.Object, error) {
+	o, err := k.cfg.Client.Get(ctx, k.secretRef(name))
 	if err != nil {
-		return false, fmt.Errorf("read Agent %s: %w", seen.Name, err)
+		return nil, fmt.Errorf("read Secret %s: %w", name, err)
 	}
-	return o != nil && o.UID() == string(seen.UID) && !o.IsDeleting(), nil
+	return o, nil
+}
+
+// fetchSame reads an Agent from the API server. It returns nil if the Agent no longer exists, also if another one has its
+// name. Until then no other Agent can have the name, so objects that were read under the name before belong to it.
+func (k *Reconciler) fetchSame(ctx context.Context, rec agentRecord) (*kind.Object, error) {
+	o, err := k.registry.fetch(ctx, rec.Name)
+	if err != nil || o == nil || o.UID() != string(rec.UID) {
+		return nil, err
+	}
+	return o, nil
 }
 
 // configChecked reports whether ClusterConfig accepted the config of a Secret. The config of Secrets that the principal did

@@ -2,12 +2,13 @@ package fleet
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -26,28 +27,26 @@ func (a Registrations) ref(agent string) kind.Ref {
 	return kind.Ref{Resource: AgentResource, Namespace: a.Namespace, Name: agent}
 }
 
-func (a Registrations) get(ctx context.Context, name string) (*v1alpha1.Agent, error) {
+// get returns an Agent, or nil if there is none.
+func (a Registrations) get(ctx context.Context, name string) (*agentRecord, error) {
 	o, err := a.Client.Get(ctx, a.ref(name))
-	if err != nil || o == nil {
-		return nil, err
-	}
-	var agent v1alpha1.Agent
-	if err := json.Unmarshal(o.Raw(), &agent); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("read Agent %s: %w", name, err)
 	}
-	return &agent, nil
+	if o == nil {
+		return nil, nil
+	}
+	rec, err := readAgent(o)
+	return &rec, err
 }
 
 // DenyReason implements issue.Registrations.
 func (a Registrations) DenyReason(ctx context.Context, name, mode string) (string, error) {
 	agent, err := a.get(ctx, name)
-	if err != nil {
-		return "", fmt.Errorf("read Agent %s: %w", name, err)
+	if err != nil || agent == nil {
+		return "", err
 	}
-	if agent == nil {
-		return "", nil
-	}
-	return certificateDenial(agent, mode), nil
+	return certificateDenial(&agent.Agent, mode), nil
 }
 
 // certificateDenial returns why an agent must not get a certificate, or not for this mode. It is empty if the agent may.
@@ -66,12 +65,22 @@ func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 	return ""
 }
 
+// write calls f, which writes an Agent, and again if the Agent has just changed or was deleted.
+func (a Registrations) write(agent, what string, f func() error) error {
+	changed := func(err error) bool { return kube.IsConflict(err) || kube.IsNotFound(err) }
+	err := retry.OnError(wait.Backoff{Steps: 5}, changed, f)
+	if changed(err) {
+		return fmt.Errorf("%s Agent %s: %w", what, agent, pki.ErrBusy)
+	}
+	return err
+}
+
 // Register implements issue.Registrations.
 func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenValid func() error) error {
-	for range 5 {
+	return a.write(grant.Agent, "register", func() error {
 		agent, err := a.get(ctx, grant.Agent)
 		if err != nil {
-			return fmt.Errorf("read Agent %s: %w", grant.Agent, err)
+			return err
 		}
 		if agent == nil {
 			if err := tokenValid(); err != nil {
@@ -81,24 +90,18 @@ func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenV
 			_, err = a.Client.Create(ctx, a.ref(grant.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
 				"metadata": map[string]any{"name": grant.Agent, "namespace": a.Namespace}, "spec": spec})
 		} else {
-			if reason := certificateDenial(agent, grant.Mode); reason != "" {
+			if reason := certificateDenial(&agent.Agent, grant.Mode); reason != "" {
 				return &enroll.Error{Message: reason}
 			}
 			_, err = a.Client.Patch(ctx, a.ref(grant.Agent), map[string]any{
 				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
 				"spec":     map[string]any{"mode": grant.Mode, "cluster": map[string]any{"labels": grant.Labels}}})
-			if kube.IsNotFound(err) {
-				continue // it was just deleted
-			}
 		}
-		if !kube.IsConflict(err) {
-			if err != nil {
-				return fmt.Errorf("register Agent %s: %w", grant.Agent, err)
-			}
-			return nil
+		if err != nil {
+			return fmt.Errorf("register Agent %s: %w", grant.Agent, err)
 		}
-	}
-	return fmt.Errorf("register Agent %s: %w", grant.Agent, pki.ErrBusy)
+		return nil
+	})
 }
 
 // issuedAnnotation of an Agent lists all valid certificates that were issued to it, because the agent can have newer ones
@@ -125,13 +128,13 @@ func validIssued(annotations map[string]string, now time.Time) (entries []string
 
 // RecordIssued implements issue.Registrations.
 func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint string, until time.Time) error {
-	for range 5 {
+	return a.write(name, "record a certificate in", func() error {
 		agent, err := a.get(ctx, name)
-		if err == nil && agent == nil {
-			err = errors.New("not found")
-		}
 		if err != nil {
-			return fmt.Errorf("read Agent %s: %w", name, err)
+			return err
+		}
+		if agent == nil {
+			return fmt.Errorf("read Agent %s: not found", name)
 		}
 		entries := validIssued(agent.Annotations, time.Now())
 		if len(entries) >= maxIssued {
@@ -145,12 +148,9 @@ func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint strin
 		_, err = a.Client.Patch(ctx, a.ref(name), map[string]any{"metadata": map[string]any{
 			"resourceVersion": agent.ResourceVersion,
 			"annotations":     map[string]string{issuedAnnotation: strings.Join(append(entries, entry), " ")}}})
-		if !kube.IsConflict(err) {
-			if err != nil {
-				return fmt.Errorf("record a certificate in Agent %s: %w", name, err)
-			}
-			return nil
+		if err != nil {
+			return fmt.Errorf("record a certificate in Agent %s: %w", name, err)
 		}
-	}
-	return fmt.Errorf("record a certificate in Agent %s: %w", name, pki.ErrBusy)
+		return nil
+	})
 }

@@ -43,12 +43,10 @@ type Registry struct {
 	listed     map[kind.Resource]bool
 	unreadable map[kind.Resource]string // resource → error
 	// Derived from them.
-	agents             map[string]Registration    // active registrations
-	invalid            map[string]string          // agent → why its Agent is not active
-	namespaceOwner     map[string]string          // namespace → agent
-	namespaceWaiters   map[string]map[string]bool // namespace → agents that want it too
-	waitsFor           map[string]string          // agent → namespace
-	releasedNamespaces []string                   // namespaces that were released in this change
+	agents             map[string]Registration // active registrations
+	invalid            map[string]string       // agent → why its Agent is not active
+	namespaceOwner     map[string]string       // namespace → agent
+	releasedNamespaces []string                // namespaces that were released in this change
 }
 
 // NewRegistry returns an empty Registry. Its watches fill it.
@@ -56,8 +54,7 @@ func NewRegistry(cfg RegistryConfig) *Registry {
 	return &Registry{cfg: cfg, ready: make(chan struct{}),
 		objects: map[string]agentRecord{}, secrets: map[string]clusterSecret{}, secretsOf: map[string]map[string]bool{},
 		listed: map[kind.Resource]bool{}, unreadable: map[kind.Resource]string{},
-		agents: map[string]Registration{}, invalid: map[string]string{},
-		namespaceOwner: map[string]string{}, namespaceWaiters: map[string]map[string]bool{}, waitsFor: map[string]string{}}
+		agents: map[string]Registration{}, invalid: map[string]string{}, namespaceOwner: map[string]string{}}
 }
 
 // OnChange calls f after each change of an Agent or its cluster Secret. f must not block. OnChange must be called before

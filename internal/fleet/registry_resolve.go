@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -90,7 +89,6 @@ func (r *Registry) activate(reg Registration) {
 
 // deactivate removes a registration and releases its namespace.
 func (r *Registry) deactivate(agent string) {
-	r.stopWaiting(agent)
 	reg, had := r.agents[agent]
 	delete(r.agents, agent)
 	if had && r.namespaceOwner[reg.Agent.HubNamespace] == agent {
@@ -109,38 +107,23 @@ func (r *Registry) conflict(reg Registration) string {
 		return fmt.Sprintf("Namespace %s is the Argo CD namespace of the hub. Set spec.namespace of the Agent to another namespace.", r.cfg.Namespace)
 	}
 	if other := r.namespaceOwner[reg.Agent.HubNamespace]; other != "" && other != reg.Agent.Name {
-		r.waitForNamespace(reg)
 		return fmt.Sprintf("Namespace %s belongs to agent %s. Set spec.namespace of one of the two Agents to another namespace.", reg.Agent.HubNamespace, other)
 	}
 	return ""
 }
 
-func (r *Registry) waitForNamespace(reg Registration) {
-	namespace, agent := reg.Agent.HubNamespace, reg.Agent.Name
-	if r.namespaceWaiters[namespace] == nil {
-		r.namespaceWaiters[namespace] = map[string]bool{}
-	}
-	r.namespaceWaiters[namespace][agent] = true
-	r.waitsFor[agent] = namespace
-}
-
-func (r *Registry) stopWaiting(agent string) {
-	namespace := r.waitsFor[agent]
-	delete(r.waitsFor, agent)
-	if delete(r.namespaceWaiters[namespace], agent); len(r.namespaceWaiters[namespace]) == 0 {
-		delete(r.namespaceWaiters, namespace)
-	}
-}
-
-// nextNamespaceOwners returns the agents that wait for the released namespaces, the oldest first.
+// nextNamespaceOwners returns the agents that wait for the released namespaces, the oldest first. They are invalid until
+// then.
 func (r *Registry) nextNamespaceOwners() (agents []string) {
 	for _, namespace := range r.releasedNamespaces {
 		if r.namespaceOwner[namespace] != "" {
 			continue // it has an owner again
 		}
 		var waiters []agentRecord
-		for _, agent := range slices.Sorted(maps.Keys(r.namespaceWaiters[namespace])) {
-			waiters = append(waiters, r.objects[agent])
+		for agent := range r.invalid {
+			if rec := r.objects[agent]; rec.namespaceOnHub() == namespace && rec.DeletionTimestamp == nil {
+				waiters = append(waiters, rec)
+			}
 		}
 		slices.SortFunc(waiters, compareAgents)
 		for _, rec := range waiters {

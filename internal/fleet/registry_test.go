@@ -207,8 +207,8 @@ func TestRegistry_NamespaceConflict(t *testing.T) {
 	}
 	d.see(agent("c", 5, "managed"))
 	d.says("register c managed c", "register b managed a")
-	if len(d.namespaceWaiters)+len(d.waitsFor) > 0 {
-		t.Errorf("still waiting: %v %v", d.namespaceWaiters, d.waitsFor)
+	if len(d.invalid) > 0 {
+		t.Errorf("still waiting: %v", d.invalid)
 	}
 	d.see(agent("e", 6, "autonomous", inNamespace("argocd")))
 	d.see(agent("argocd", 7, "managed"))

@@ -2,12 +2,10 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // revoke adds all certificates of an agent to the blocklist: its own, and those with which Argo CD and users reach its
@@ -17,7 +15,7 @@ func (k *Reconciler) revoke(ctx context.Context, rec agentRecord) error {
 	if err != nil {
 		return err
 	}
-	if exists, err := k.sameAgentExists(ctx, rec); err != nil || !exists {
+	if same, err := k.fetchSame(ctx, rec); err != nil || same == nil {
 		return err
 	}
 	return k.cfg.Blocklist.Add(ctx, rec.Name, revoked, time.Now())
@@ -42,9 +40,9 @@ func (k *Reconciler) certificatesOf(ctx context.Context, rec agentRecord) (map[s
 		}
 	}
 	for _, name := range k.secretNames(rec.Name) {
-		secret, err := k.cfg.Client.Get(ctx, kind.Ref{Resource: kind.Secrets, Namespace: k.cfg.Namespace, Name: name})
+		secret, err := k.fetchSecret(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("read Secret %s: %w", name, err)
+			return nil, err
 		}
 		// The certificate of a Secret that the principal did not create belongs to a user.
 		if secret == nil || secret.Label(AgentLabel) != rec.Name || !readSecret(secret).createdByPrincipal() {

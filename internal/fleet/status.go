@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -49,17 +50,15 @@ type statusInputs struct {
 	session       *sessionState // nil: the agent has not been here
 	replica       string        // this one
 	principalLost bool          // the replica that had the agent is no more
-	confirm       func(id string) string
+	fleet         reconcile.FleetRecord // the hold on many agents; without ID if there is none
 	now           time.Time
-
-	fleet        reconcile.FleetRecord // the hold of many agents; no ID: none
-	confirmFleet string                // how it is confirmed
 }
 
 // status returns the desired status. If another principal replica holds a newer session, its values stay.
 func (v statusInputs) status() v1alpha1.Status {
 	old := v.rec.Status
-	s := *cloneStatus(&old)
+	s := old
+	s.Conditions, s.Holds = slices.Clone(old.Conditions), slices.Clone(old.Holds)
 	s.ObservedGeneration = v.rec.Generation
 	v.registeredCondition(&s)
 	theirs := old.Connected && !v.principalLost && (old.Principal != v.replica || v.session == nil)
@@ -275,38 +274,12 @@ func sameButForTime(a, b v1alpha1.Status) bool {
 
 // sameStatus reports whether two statuses are equal when stored. It runs often, for each agent, so it does not marshal
 // them.
-func sameStatus(a, b v1alpha1.Status) bool { return reflect.DeepEqual(asStored(a), asStored(b)) }
+func sameStatus(a, b v1alpha1.Status) bool { return asStored.DeepEqual(a, b) }
 
-// asStored returns a status as the API server stores it: times in UTC and in whole seconds, empty lists as nil.
-func asStored(s v1alpha1.Status) v1alpha1.Status {
-	for _, t := range []**metav1.Time{&s.Since, &s.OldestUnacked, &s.LastConfirmed} {
-		if *t != nil {
-			*t = timeOf((*t).Time)
-		}
-	}
-	if c := s.Certificate; c != nil && c.Expires != nil {
-		s.Certificate = &v1alpha1.Certificate{Fingerprint: c.Fingerprint, Expires: timeOf(c.Expires.Time)}
-	}
-	if len(s.Holds) == 0 {
-		s.Holds = nil
-	}
-	s.Holds = slices.Clone(s.Holds)
-	for i := range s.Holds {
-		if at := s.Holds[i].Since; at != nil {
-			s.Holds[i].Since = timeOf(at.Time)
-		}
-	}
-	if len(s.Conditions) == 0 {
-		s.Conditions = nil
-		return s
-	}
-	s.Conditions = slices.Clone(s.Conditions)
-	for i := range s.Conditions {
-		at := &s.Conditions[i].LastTransitionTime
-		at.Time = at.UTC().Truncate(time.Second)
-	}
-	return s
-}
+// asStored compares values as the API server stores them: times in whole seconds, empty lists as nil.
+var asStored = conversion.EqualitiesOrDie(func(a, b metav1.Time) bool {
+	return a.Truncate(time.Second).Equal(b.Truncate(time.Second))
+})
 
 // statusPatch returns a merge patch that sets a status, or only the named fields of it. Empty fields are removed.
 func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
@@ -330,12 +303,6 @@ func statusPatch(s v1alpha1.Status, only ...string) map[string]any {
 		}
 	}
 	return out
-}
-
-func cloneStatus(s *v1alpha1.Status) *v1alpha1.Status {
-	out := *s
-	out.Conditions, out.Holds = slices.Clone(s.Conditions), slices.Clone(s.Holds)
-	return &out
 }
 
 // timeOf returns a time in whole seconds, as the API server stores it.

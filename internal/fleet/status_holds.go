@@ -106,10 +106,20 @@ func (v statusInputs) holdMessage(h v1alpha1.Hold) string {
 	case h.ID == "":
 		return text
 	case h.FleetHold != "":
-		return fmt.Sprintf("%s To confirm all agents, run: %s. To confirm only this agent, run: %s", text, v.confirmFleet, v.confirm(h.ID))
+		return fmt.Sprintf("%s To confirm all agents, run: %s. To confirm only this agent, run: %s", text,
+			fleetConfirmCommand(v.rec.Namespace, h.FleetHold), ConfirmCommand(v.rec.Namespace, v.rec.Name, h.ID))
 	default:
-		return fmt.Sprintf("%s To confirm, run: %s", text, v.confirm(h.ID))
+		return fmt.Sprintf("%s To confirm, run: %s", text, ConfirmCommand(v.rec.Namespace, v.rec.Name, h.ID))
 	}
+}
+
+// ConfirmCommand returns the command that confirms a hold. Agents choose some IDs, so an ID with shell characters is not
+// put into a command.
+func ConfirmCommand(namespace, agent, id string) string {
+	if !holdID.MatchString(id) {
+		return "its ID is not one that an agent gives, so look into that cluster before anything else"
+	}
+	return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, namespace, agent, v1alpha1.ConfirmAnnotation, id)
 }
 
 func holdText(h v1alpha1.Hold) string {

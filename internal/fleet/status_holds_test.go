@@ -30,7 +30,7 @@ func TestHolds_ReportIDScopeCountAndReason(t *testing.T) {
 	if !reflect.DeepEqual(s.Holds, want) {
 		t.Errorf("holds are %+v", s.Holds)
 	}
-	is(t, s, v1alpha1.ConditionHeld, "True", "replaced. To confirm, run: confirm store-1", `"too many" To confirm, run: confirm x1`, "12 deletions of application are held.", "run: confirm y1")
+	is(t, s, v1alpha1.ConditionHeld, "True", "replaced. To confirm, run: "+ConfirmCommand("argocd", "a", "store-1"), `"too many" To confirm, run: `+ConfirmCommand("argocd", "a", "x1"), "12 deletions of application are held.", "run: "+ConfirmCommand("argocd", "a", "y1"))
 }
 
 func TestHolds_KeepTheirStart(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHolds_LimitWhatAnAgentReports(t *testing.T) {
 			t.Errorf("%s: reason is %q", name, reason)
 		}
 		held := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionHeld)
-		if strings.Count(held.Message, "confirm y1") != 1 || strings.Contains(held.Message, "confirm "+v1alpha1.ConfirmCluster) {
+		if strings.Count(held.Message, "=y1") != 1 || strings.Contains(held.Message, "="+v1alpha1.ConfirmCluster) {
 			t.Errorf("%s: %s", name, held.Message)
 		}
 	}
@@ -118,7 +118,7 @@ func TestConditions_TextOfAnAgentIsOneLine(t *testing.T) {
 	outage.session.engine.WriteOutage = evil
 	for what, text := range map[string]string{
 		"write outage": meta.FindStatusCondition(outage.status().Conditions, v1alpha1.ConditionWritable).Message,
-		"command":      newTestStatusWriter(NewRegistry(RegistryConfig{})).ConfirmCommand("a")(v1alpha1.ConfirmCluster+"x$(reboot)") + "x",
+		"command":      ConfirmCommand("argocd", "a", v1alpha1.ConfirmCluster+"x$(reboot)") + "x",
 	} {
 		if !strings.Contains(text, "x") || strings.ContainsAny(text, "\n\x1b") || strings.Contains(text, "$(reboot)") {
 			t.Errorf("%s: %q", what, text)

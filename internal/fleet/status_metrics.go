@@ -20,7 +20,7 @@ func (r *StatusWriter) Metrics() []observe.Metric {
 	skew := gauge("_clock_skew_seconds", "Offset of the agent's clock from the hub's at connect time. Negative if the agent's clock is behind.")
 	expiry := gauge("_certificate_expiry_timestamp_seconds", "Expiry of the agent's newest known certificate as a Unix timestamp.")
 	r.mu.Lock()
-	sessions := maps.Clone(r.sessionStates)
+	sessions := maps.Clone(r.sessions)
 	r.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(sessions)) {
 		t := sessions[name]

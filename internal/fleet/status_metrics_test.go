@@ -17,7 +17,7 @@ func TestStatusWriter_Metrics(t *testing.T) {
 	a.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "X/nonsense Y/" + time.Unix(90_000, 0).UTC().Format(time.RFC3339)}
 	known := NewRegistry(RegistryConfig{})
 	known.objects["a"], known.objects["b"] = agentRecord{Agent: a}, agentRecord{Agent: agent("b", 2, "managed")}
-	r := &StatusWriter{registry: known, sessionStates: map[string]*sessionState{"a": there, "b": gone}}
+	r := &StatusWriter{registry: known, sessions: map[string]sessionState{"a": *there, "b": *gone}}
 	var got strings.Builder
 	for _, m := range r.Metrics() {
 		for _, s := range m.Samples {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,24 +14,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // StatusWriter writes the status of Agents: after a change, and periodically for values that only age. The principal
 // replica that holds the agent's session writes.
 type StatusWriter struct {
-	client         *kube.Client
-	registry       *Registry
-	replicas       *Replicas
-	namespace      string
-	withReconciler func(context.Context, func(*reconcile.Reconciler)) error
-	hello          func(agent string, epoch engine.Epoch) (Hello, bool)
-	queue          *tasks.Queue
-	started        time.Time
+	cfg      StatusWriterConfig
+	registry *Registry
+	queue    *tasks.Queue
+	started  time.Time
 
-	mu            sync.Mutex
-	sessionStates map[string]*sessionState // by agent; of sessions with this principal replica
-	secretErrors  map[string]string        // by agent
-	wrote         map[string]time.Time     // agent → last write of its status
+	mu           sync.Mutex
+	sessions     map[string]sessionState // by agent; of sessions with this principal replica
+	secretErrors map[string]string       // by agent
+	wrote        map[string]time.Time    // agent → last write of its status
 }
 
 // Limits of status writes, in total and per agent.
@@ -66,8 +64,7 @@ type StatusWriterConfig struct {
 
 // NewStatusWriter returns a StatusWriter that is started by Run.
 func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
-	r := &StatusWriter{client: cfg.Client, registry: cfg.Registry, replicas: cfg.Replicas, namespace: cfg.Namespace, withReconciler: cfg.Do, hello: cfg.Hello,
-		started: time.Now(), sessionStates: map[string]*sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}}
+	r := &StatusWriter{cfg: cfg, registry: cfg.Registry, started: time.Now(), sessions: map[string]sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}}
 	r.queue = tasks.NewQueue(tasks.Config{Name: "write Agent status", Do: r.write, Parallel: parallelStatuses, Interval: writeInterval, Burst: writeBurst, MinInterval: minStatusInterval, Log: cfg.Log})
 	cfg.Registry.OnChange(r.check)
 	return r
@@ -98,62 +95,50 @@ func (r *StatusWriter) setSecretError(agent, text string) {
 	}
 }
 
-func (r *StatusWriter) secretError(agent string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.secretErrors[agent]
-}
-
 // InSyncKnown reports whether the session was in sync before. Only the first InSync event of a session is news.
 func (r *StatusWriter) InSyncKnown(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.sessionStates[agent]
-	return t == nil || !t.open || compared(*t.engine)
+	t := r.sessions[agent]
+	return !t.open || compared(*t.engine)
 }
 
 // HandleEvent updates the session state of an agent. It is called by the goroutine that owns the reconciler.
 func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.sessionStates[agent]
+	t, known := r.sessions[agent]
 	switch f.Type {
 	case engine.Opened:
-		t = &sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
-		if g, ok := r.hello(agent, status.Epoch); ok {
+		t = sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
+		if g, ok := r.cfg.Hello(agent, status.Epoch); ok {
 			t.fingerprint, t.expires, t.skew = g.Fingerprint, g.Expires, g.SkewSeconds
 		}
-		r.sessionStates[agent] = t
 	case engine.Closed:
-		if t == nil {
+		if !known {
 			return
 		}
-		closed := *t
-		closed.open, closed.since, closed.code, closed.reason = false, time.Now(), f.Code, f.Message
-		r.sessionStates[agent] = &closed
+		t.open, t.since, t.code, t.reason = false, time.Now(), f.Code, f.Message
 	case engine.Refused:
-		if t != nil && t.open {
+		if t.open {
 			return // a clone or an older session was refused
 		}
-		refused := sessionState{since: time.Now()}
-		if t != nil {
-			refused = *t
+		if !known {
+			t.since = time.Now()
 		}
-		refused.code, refused.reason, refused.otherCluster = f.Code, f.Message, ""
+		t.code, t.reason, t.otherCluster = f.Code, f.Message, ""
 		if f.Hello != nil {
-			refused.otherCluster = f.Hello.ClusterUID
+			t.otherCluster = f.Hello.ClusterUID
 		}
-		r.sessionStates[agent] = &refused
 	case engine.HoldStarted, engine.HoldEnded, engine.StoreAccepted, engine.InSync, engine.WriteOutageSet:
-		if t == nil || !t.open || f.Type == engine.InSync && !compared(status) {
+		if !t.open || f.Type == engine.InSync && !compared(status) {
 			return
 		}
-		looked := *t
-		looked.engine = &status
-		r.sessionStates[agent] = &looked
+		t.engine = &status
 	default:
 		return
 	}
+	r.sessions[agent] = t
 	r.queue.Add(agent)
 }
 
@@ -170,29 +155,22 @@ func compared(s engine.Status) bool {
 // Unregistered records that an agent's session ended with its registration.
 func (r *StatusWriter) Unregistered(agent string) {
 	r.mu.Lock()
-	if t := r.sessionStates[agent]; t != nil && t.open {
-		closed := *t
-		closed.open, closed.since, closed.reason = false, time.Now(), "The registration of the agent has changed."
-		r.sessionStates[agent] = &closed
+	if t := r.sessions[agent]; t.open {
+		t.open, t.since, t.reason = false, time.Now(), "The registration of the agent has changed."
+		r.sessions[agent] = t
 	}
 	r.mu.Unlock()
 	r.check(agent)
 }
 
 func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) {
-	pause := time.NewTimer(countInterval)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-pause.C:
-		}
+	pause := countInterval
+	for backoff.Sleep(ctx, pause) {
 		n, err := r.pollCounts(ctx)
 		if err != nil {
 			return // ctx ended
 		}
-		pause.Reset(max(countInterval, time.Duration(n)*countIntervalPerAgent))
+		pause = max(countInterval, time.Duration(n)*countIntervalPerAgent)
 	}
 }
 
@@ -200,10 +178,9 @@ func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) {
 // reconciler.
 func (r *StatusWriter) pollCounts(ctx context.Context) (int, error) {
 	names := r.registry.objectNames()
-	for begin := 0; begin < len(names); begin += countBatch {
-		some := names[begin:min(begin+countBatch, len(names))]
+	for some := range slices.Chunk(names, countBatch) {
 		statuses := map[string]engine.Status{}
-		if err := r.withReconciler(ctx, func(n *reconcile.Reconciler) {
+		if err := r.cfg.Do(ctx, func(n *reconcile.Reconciler) {
 			for _, name := range some {
 				if s, ok := n.Status(name); ok && s.Connected {
 					statuses[name] = s
@@ -214,10 +191,9 @@ func (r *StatusWriter) pollCounts(ctx context.Context) (int, error) {
 		}
 		r.mu.Lock()
 		for name, s := range statuses {
-			if t := r.sessionStates[name]; t != nil && t.open {
-				looked := *t
-				looked.engine = &s
-				r.sessionStates[name] = &looked
+			if t := r.sessions[name]; t.open {
+				t.engine = &s
+				r.sessions[name] = t
 			}
 		}
 		r.mu.Unlock()
@@ -238,7 +214,7 @@ func (r *StatusWriter) check(agent string) {
 		r.queue.Add(agent)
 	case rec.Name == "":
 		r.mu.Lock()
-		delete(r.sessionStates, agent)
+		delete(r.sessions, agent)
 		delete(r.wrote, agent)
 		r.mu.Unlock()
 	}
@@ -265,27 +241,19 @@ func (r *StatusWriter) inputsFor(agent string) (statusInputs, bool) {
 	if !known {
 		return statusInputs{}, false
 	}
-	_, inForce := r.registry.Get(agent)
-	v := statusInputs{rec: rec, active: inForce, invalid: r.registry.InvalidReason(agent), denyReason: r.registry.DenyReason(agent), secretError: r.secretError(agent), replica: r.replicas.Self(),
-		confirm: r.ConfirmCommand(agent), fleet: r.replicas.fleetStatus().Record, confirmFleet: fleetConfirmCommand(r.namespace, r.replicas.fleetStatus().Record.ID), now: time.Now()}
+	_, active := r.registry.Get(agent)
+	v := statusInputs{rec: rec, active: active, invalid: r.registry.InvalidReason(agent), denyReason: r.registry.DenyReason(agent), replica: r.cfg.Replicas.Self(),
+		fleet: r.cfg.Replicas.fleetStatus().Record, now: time.Now()}
 	r.mu.Lock()
-	v.session = r.sessionStates[agent]
+	v.secretError = r.secretErrors[agent]
+	if t, known := r.sessions[agent]; known {
+		v.session = &t
+	}
 	r.mu.Unlock()
 	if rec.Status.Connected && time.Since(r.started) > reconnectGrace {
-		v.principalLost = rec.Status.Principal == r.replicas.Self() && v.session == nil || rec.Status.Principal != r.replicas.Self() && !r.replicas.Alive(rec.Status.Principal)
+		v.principalLost = rec.Status.Principal == r.cfg.Replicas.Self() && v.session == nil || rec.Status.Principal != r.cfg.Replicas.Self() && !r.cfg.Replicas.Alive(rec.Status.Principal)
 	}
 	return v, true
-}
-
-// ConfirmCommand returns the command that confirms a hold. Agents choose some IDs, so an ID with shell characters is not
-// put into a command.
-func (r *StatusWriter) ConfirmCommand(agent string) func(id string) string {
-	return func(id string) string {
-		if !holdID.MatchString(id) {
-			return "its ID is not one that an agent gives, so look into that cluster before anything else"
-		}
-		return fmt.Sprintf("kubectl annotate %s.%s -n %s %s --overwrite %s=%s", v1alpha1.Resource, v1alpha1.Group, r.namespace, agent, v1alpha1.ConfirmAnnotation, id)
-	}
 }
 
 // write writes an agent's status if it is due. The write fails on a conflict, and the status is computed again.
@@ -294,17 +262,14 @@ func (r *StatusWriter) write(ctx context.Context, agent string) error {
 	if !due {
 		return nil
 	}
-	o, err := r.client.PatchStatus(ctx, r.registry.ref(agent), map[string]any{
+	o, err := r.cfg.Client.PatchStatus(ctx, r.registry.ref(agent), map[string]any{
 		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(s)})
 	switch {
 	case kube.IsNotFound(err):
 		return nil
 	case kube.IsConflict(err):
-		if o, err = r.client.Get(ctx, r.registry.ref(agent)); err != nil || o == nil {
-			return err
-		}
 		r.queue.Add(agent)
-		return r.registry.update(ctx, o)
+		return r.registry.refresh(ctx, agent)
 	case err != nil:
 		return fmt.Errorf("write the status of Agent %s: %w", agent, err)
 	}

@@ -56,7 +56,7 @@ func (p *principal) report(r reconcile.Report) {
 			break
 		}
 		log.Warn("Deletions held until a user confirms them", "scope", f.Scope, "count", f.Held.Count, "of", f.Held.Of,
-			"reason", f.Held.Reason, "confirm", p.status.ConfirmCommand(r.Agent)(f.Held.ID))
+			"reason", f.Held.Reason, "confirm", fleet.ConfirmCommand(p.cfg.Namespace, r.Agent, f.Held.ID))
 	case engine.HoldEnded:
 		log.Info("Deletions no longer held", "scope", f.Scope)
 	case engine.StoreAccepted:
@@ -74,7 +74,7 @@ func (p *principal) message(r reconcile.Report) string {
 		return fleet.OneLine(cmp.Or(f.Message, p.sessions.takeEndReason(r.Agent)))
 	case engine.Refused:
 		if f.Code == engine.WrongCluster {
-			return fleet.OneLine(f.Message) + ": " + p.status.ConfirmCommand(r.Agent)(v1alpha1.ConfirmCluster+f.Hello.ClusterUID)
+			return fleet.OneLine(f.Message) + ": " + fleet.ConfirmCommand(p.cfg.Namespace, r.Agent, v1alpha1.ConfirmCluster+f.Hello.ClusterUID)
 		}
 		return fleet.OneLine(f.Message)
 	}
