@@ -29,7 +29,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
-	a := &agent{cfg: cfg, client: client, log: cfg.Log, listed: map[kind.Resource]bool{}, ready: make(chan struct{}), saveNow: make(chan struct{}, 1),
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), saveNow: make(chan struct{}, 1),
 		writeLatency: observe.NewWriteLatency(metricPrefix)}
 	return a.run(ctx)
 }
@@ -80,10 +80,7 @@ type agent struct {
 	synced           atomic.Bool  // the initial sync was completed in this process
 	disconnectReason atomic.Value // string
 	refused          logonce.One
-
-	mu     sync.Mutex
-	listed map[kind.Resource]bool
-	ready  chan struct{} // closed when every resource was listed once
+	objects          *kube.Readiness
 }
 
 // identifyCluster reads the cluster's UID and the Lease. It retries until the API server responds.
@@ -185,11 +182,11 @@ func (a *agent) connect(ctx context.Context) error {
 		timeout = time.After(a.cfg.SyncTimeout)
 	}
 	select {
-	case <-a.ready:
+	case <-a.objects.Ready():
 	case <-ctx.Done():
 		return nil
 	case <-timeout:
-		return fmt.Errorf("cluster not read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objectsReadable())
+		return fmt.Errorf("cluster not read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objects.Check())
 	}
 	tlsConfig, renew := a.credentials(ctx)
 	cfg := grpc.ClientConfig{
@@ -264,26 +261,10 @@ func (a *agent) deliver(e reconcile.ToPeer) {
 	}
 }
 
-// applied records which resources have been read, for readiness.
+// applied is called after the reconcile core has processed an input.
 func (a *agent) applied(in reconcile.Input) {
 	a.live.applied(in)
-	var r kind.Resource
-	ok := false
-	switch in := in.(type) {
-	case reconcile.List:
-		r, ok = in.Resource, true
-	case reconcile.Unreadable:
-		r = in.Resource
-	default:
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	first := len(a.listed) < len(reconcile.Resources())
-	a.listed[r] = ok
-	if first && len(a.listed) == len(reconcile.Resources()) {
-		close(a.ready)
-	}
+	a.objects.Follow(in)
 }
 
 // report logs the events of the reconcile core.

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,7 +14,7 @@ import (
 // serveHealth serves probes. An agent is ready while it is connected, after the initial sync.
 func (a *agent) serveHealth(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.HealthListener, observe.Probes(
-		observe.Check{Name: "objects", Run: a.objectsReadable},
+		observe.Check{Name: "objects", Run: a.objects.Check},
 		observe.Check{Name: "hub", Run: a.connected},
 		observe.Check{Name: "sync", Run: a.initialSyncDone},
 		observe.Check{Name: "writes", Run: a.client.CheckWritable, WarnOnly: true}, // also reported to the hub
@@ -37,21 +36,6 @@ func (a *agent) initialSyncDone() error {
 		return nil
 	}
 	return errors.New("initial sync with the hub is not complete")
-}
-
-func (a *agent) objectsReadable() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var missing []string
-	for _, r := range reconcile.Resources() {
-		if !a.listed[r] {
-			missing = append(missing, r.Plural)
-		}
-	}
-	if len(missing) > 0 {
-		return errors.New("cannot read " + strings.Join(missing, ", "))
-	}
-	return nil
 }
 
 func (a *agent) serveMetrics(ctx context.Context) error {

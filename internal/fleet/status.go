@@ -47,9 +47,9 @@ type statusInputs struct {
 	invalid       string // why the Agent is invalid
 	secretError   string // what is wrong with the cluster Secret, or holds the agent's end up
 	denyReason    string
-	session       *sessionState // nil: the agent has not been here
-	replica       string        // this one
-	principalLost bool          // the replica that had the agent is no more
+	session       *sessionState         // nil: the agent has not been here
+	replica       string                // this one
+	principalLost bool                  // the replica that had the agent is no more
 	fleet         reconcile.FleetRecord // the hold on many agents; without ID if there is none
 	now           time.Time
 }

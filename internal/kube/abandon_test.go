@@ -58,7 +58,7 @@ func TestAbandon_CancelsQueuedTasksOfTheSession(t *testing.T) {
 		before := len(answers)
 		mu.Unlock()
 		began := time.Now()
-		w.Abandon(t.Context(), "w1")
+		w.Abandon(t.Context(), "w1", false)
 		synctest.Wait()
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %v", took)
@@ -97,7 +97,7 @@ func TestAbandon_CancelsQueuedTasksOfTheSession(t *testing.T) {
 
 // A registration that ends takes along what waits for its agent, whether its
 // session has asked for that or the hub itself; what others wait for stays.
-func TestAbandonAll_StartsNoTaskOfTheAgent(t *testing.T) {
+func TestAbandon_AllStartsNoTaskOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := &server{answer: func(*http.Request) (int, string, string) {
@@ -122,7 +122,7 @@ func TestAbandonAll_StartsNoTaskOfTheAgent(t *testing.T) {
 			w.Write(t.Context(), write)
 			synctest.Wait()
 		}
-		w.AbandonAll(t.Context(), "w1")
+		w.Abandon(t.Context(), "w1", true)
 		close(release)
 		w.Wait()
 		for id, want := range map[uint64]bool{0: true, 1: false, 2: false, 3: true, 4: true} { // the first was under way

@@ -150,10 +150,10 @@ func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
 func (c *Client) Revision(ctx context.Context, namespace string, of ...kind.Resource) (string, error) {
 	var refused error
 	for _, r := range of {
-		b, err := c.do(ctx, http.MethodGet, c.urlOf(r, namespace, "", url.Values{"limit": {"1"}}), nil)
+		revision, err := c.revision(ctx, Watch{Resource: r, Namespace: namespace})
 		switch {
 		case err == nil:
-			return rawjson.Text(b, "metadata", "resourceVersion"), nil
+			return revision, nil
 		case !isStatus(err, http.StatusNotFound) && !isStatus(err, http.StatusForbidden):
 			return "", err
 		case refused == nil:

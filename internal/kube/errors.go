@@ -2,6 +2,7 @@ package kube
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,20 +10,20 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // apiError is a failure response of the API server.
 type apiError struct {
-	status      int
-	reason      string // of the metav1.Status in the body; empty if the body is none and another server may have responded
-	detailsKind string // plural of the resource
-	detailsName string
-	path        string // of the request
-	message     string
-	retryAfter  int // seconds
+	status     int
+	reason     metav1.StatusReason // empty if the body is no Status and another server may have responded
+	details    metav1.StatusDetails
+	path       string // of the request
+	message    string
+	retryAfter int // seconds
 }
 
 func (e *apiError) Error() string {
@@ -34,10 +35,14 @@ const maxErrorBody = 64 << 10
 
 func readError(resp *http.Response, path string) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	e := &apiError{status: resp.StatusCode, path: path, message: rawjson.Text(b, "message")}
-	if rawjson.Text(b, "kind") == "Status" {
-		e.reason = cmp.Or(rawjson.Text(b, "reason"), reasonUnknown)
-		e.detailsKind, e.detailsName = rawjson.Text(b, "details", "kind"), rawjson.Text(b, "details", "name")
+	var status metav1.Status
+	_ = json.Unmarshal(b, &status) // fails for a proxy
+	e := &apiError{status: resp.StatusCode, path: path, message: status.Message}
+	if status.Kind == "Status" {
+		e.reason = cmp.Or(status.Reason, "Unknown")
+		if status.Details != nil {
+			e.details = *status.Details
+		}
 	}
 	if e.message == "" {
 		e.message = http.StatusText(resp.StatusCode)
@@ -49,14 +54,6 @@ func readError(resp *http.Response, path string) error {
 	return e
 }
 
-// Reasons of a metav1.Status.
-const (
-	reasonNotFound      = "NotFound"
-	reasonConflict      = "Conflict"
-	reasonAlreadyExists = "AlreadyExists"
-	reasonUnknown       = "Unknown"
-)
-
 // isStatus reports whether a response has an HTTP status. This proves nothing about an object: a proxy in front of the
 // API server may respond 404 and 409, too.
 func isStatus(err error, status int) bool {
@@ -66,15 +63,15 @@ func isStatus(err error, status int) bool {
 
 // notFound reports whether the API server responded that the requested object does not exist.
 func (e *apiError) notFound() bool {
-	if e.status != http.StatusNotFound || e.reason != reasonNotFound || e.detailsKind == "" || e.detailsName == "" {
+	if e.status != http.StatusNotFound || e.reason != metav1.StatusReasonNotFound || e.details.Kind == "" || e.details.Name == "" {
 		return false
 	}
-	object := "/" + e.detailsKind + "/" + e.detailsName
+	object := "/" + e.details.Kind + "/" + e.details.Name
 	return strings.HasSuffix(e.path, object) || strings.HasSuffix(e.path, object+"/status")
 }
 
 func (e *apiError) conflict() bool {
-	return e.status == http.StatusConflict && (e.reason == reasonConflict || e.reason == reasonAlreadyExists)
+	return e.status == http.StatusConflict && (e.reason == metav1.StatusReasonConflict || e.reason == metav1.StatusReasonAlreadyExists)
 }
 
 // IsTooLarge reports whether an object exceeds a size limit of the API server.
@@ -88,7 +85,7 @@ func IsTooLarge(err error) bool {
 // isNamespaceMissing reports whether the namespace of an object does not exist, as opposed to its resource.
 func isNamespaceMissing(err error) bool {
 	var e *apiError
-	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == reasonNotFound && e.detailsKind == Namespaces.Plural
+	return errors.As(err, &e) && e.status == http.StatusNotFound && e.reason == metav1.StatusReasonNotFound && e.details.Kind == Namespaces.Plural
 }
 
 // prerequisiteError means that a write was not sent because a step before it failed.

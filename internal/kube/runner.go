@@ -92,18 +92,11 @@ func (h *Runner) Watch(w Watch, sink Sink) *Watcher {
 }
 
 // Post passes an input to the core. It waits while the inbox is full.
-func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
+func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, nil, in) }
 
 // PostUntil is Post for inputs from a connection. It stops waiting if the connection is done.
 func (h *Runner) PostUntil(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
-	select {
-	case h.inbox <- in:
-		return nil
-	case <-done:
-		return errDone
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return h.post(ctx, done, in)
 }
 
 var errDone = errors.New("connection is closing")
@@ -111,7 +104,7 @@ var errDone = errors.New("connection is closing")
 // Do calls f with the core between two inputs, and waits until f has returned.
 func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	done := make(chan struct{})
-	if err := h.post(ctx, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
+	if err := h.post(ctx, nil, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
 		return err
 	}
 	select {
@@ -122,10 +115,12 @@ func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	}
 }
 
-func (h *Runner) post(ctx context.Context, in any) error {
+func (h *Runner) post(ctx context.Context, stop <-chan struct{}, in any) error {
 	select {
 	case h.inbox <- in:
 		return nil
+	case <-stop:
+		return errDone
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -218,7 +213,7 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 		case reconcile.Read:
 			h.writer.Read(ctx, e)
 		case reconcile.Abandon:
-			h.writer.AbandonAll(ctx, e.Agent)
+			h.writer.Abandon(ctx, e.Agent, true)
 		case reconcile.Relist:
 			if w := h.own[e.Resource]; w != nil {
 				w.Relist()
@@ -227,7 +222,7 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 			h.handlers.ToPeer(e)
 		case reconcile.Report:
 			if e.Event.Type == engine.Closed {
-				h.writer.Abandon(ctx, e.Agent)
+				h.writer.Abandon(ctx, e.Agent, false)
 			}
 			h.handlers.Report(e)
 		case reconcile.RecordFleetHold:

@@ -44,7 +44,7 @@ func TestRunner_SinksOfTheSameWatchShareIt(t *testing.T) {
 			return
 		}
 		lists.Add(1)
-		fmt.Fprint(w, list("5", "", project("a", "5"), project("b", "5")))
+		fmt.Fprint(w, listBody("5", "", project("a", "5"), project("b", "5")))
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	h := NewRunner(c, RunnerConfig{Reconciler: reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd"}), Log: slog.New(slog.DiscardHandler), Jitter: unhurried})

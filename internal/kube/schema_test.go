@@ -20,7 +20,7 @@ func metadataOf(name, revision string, generation int) string {
 }
 
 func listOf(item string) string {
-	return strings.Replace(list("5", "", item), "AppProjectList", "PartialObjectMetadataList", 1)
+	return strings.Replace(listBody("5", "", item), "AppProjectList", "PartialObjectMetadataList", 1)
 }
 
 // runSchemas runs a watch of CRDs until the test ends.

@@ -34,7 +34,7 @@ func project(name, revision string) string {
 	return fmt.Sprintf(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":%q,"namespace":"argocd","resourceVersion":%q},"spec":{}}`, name, revision)
 }
 
-func list(revision, more string, items ...string) string {
+func listBody(revision, more string, items ...string) string {
 	return fmt.Sprintf(`{"kind":"AppProjectList","metadata":{"resourceVersion":%q,"continue":%q},"items":[%s]}`, revision, more, strings.Join(items, ","))
 }
 
@@ -75,9 +75,9 @@ func TestList_ReadsWithoutPagesAfterExpiry(t *testing.T) {
 		case q.Has("continue"):
 			refuse(w, http.StatusGone)
 		case q.Has("limit"):
-			fmt.Fprint(w, list("5", "more", project("a", "1")))
+			fmt.Fprint(w, listBody("5", "more", project("a", "1")))
 		default:
-			fmt.Fprint(w, list("9", "", project("a", "1"), project("b", "2")))
+			fmt.Fprint(w, listBody("9", "", project("a", "1"), project("b", "2")))
 		}
 	})
 	inputs, _ := runWatcher(t, c)
@@ -91,7 +91,7 @@ func TestWatcher_PausesAfterAShortWatch(t *testing.T) {
 			watches <- time.Now()
 			return
 		}
-		fmt.Fprint(w, list("5", ""))
+		fmt.Fprint(w, listBody("5", ""))
 	})
 	runWatcher(t, c)
 	first := <-watches
@@ -105,7 +105,7 @@ func TestWatcher_PausesAfterAShortWatch(t *testing.T) {
 func TestWatcher_SkipsUnreadableObject(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		if !isWatch(r) {
-			fmt.Fprint(w, list("5", ""))
+			fmt.Fprint(w, listBody("5", ""))
 			return
 		}
 		fmt.Fprintf(w, `{"type":"ADDED","object":{"metadata":{"resourceVersion":"6"}}}`+"\n")
@@ -123,10 +123,10 @@ func TestWatcher_ResumesWithoutList(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case asksRevision(r):
-			fmt.Fprint(w, list("7", ""))
+			fmt.Fprint(w, listBody("7", ""))
 		case !isWatch(r):
 			lists++
-			fmt.Fprint(w, list("5", ""))
+			fmt.Fprint(w, listBody("5", ""))
 		case r.URL.Query().Get("resourceVersion") != "5":
 			<-r.Context().Done()
 		default:
@@ -150,9 +150,9 @@ func TestWatcher_DetectsStoreRegression(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case asksRevision(r):
-			fmt.Fprint(w, list("3", ""))
+			fmt.Fprint(w, listBody("3", ""))
 		case !isWatch(r):
-			fmt.Fprint(w, list("5", ""))
+			fmt.Fprint(w, listBody("5", ""))
 		default:
 			if watches++; watches == 1 {
 				w.(http.Flusher).Flush()
@@ -178,7 +178,7 @@ func TestWatcher_ReportsUnreadableOncePerReason(t *testing.T) {
 			refuse(w, http.StatusForbidden)
 			return
 		}
-		fmt.Fprint(w, list("5", ""))
+		fmt.Fprint(w, listBody("5", ""))
 	})
 	inputs, _ := runWatcher(t, c)
 	if got := next(t, inputs); !strings.HasPrefix(got, "blind ") || !strings.Contains(got, "permission") {
@@ -195,7 +195,7 @@ func TestRevision_UsesAPermittedResource(t *testing.T) {
 		case strings.Contains(r.URL.Path, "configmaps"):
 			refuse(w, http.StatusForbidden)
 		default:
-			fmt.Fprint(w, list("7", ""))
+			fmt.Fprint(w, listBody("7", ""))
 		}
 	})
 	revision, err := c.Revision(t.Context(), "argocd", kind.AppProjects, kind.ConfigMaps, kind.Secrets)
@@ -214,7 +214,7 @@ func TestWatcher_ForbiddenWatchIsUnreadable(t *testing.T) {
 			refuse(w, http.StatusForbidden)
 			return
 		}
-		fmt.Fprint(w, list("5", "", project("a", "1")))
+		fmt.Fprint(w, listBody("5", "", project("a", "1")))
 	})
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())

@@ -99,13 +99,9 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 }
 
 // Abandon cancels the queued tasks of an agent's session, because the session ended. During a write outage a task may
-// wait for minutes. The owner may have deleted the object since, and Argo CD would deploy a replica at once.
-func (w *Writer) Abandon(ctx context.Context, agent string) { w.abandon(ctx, agent, false) }
-
-// AbandonAll cancels all queued tasks of an agent, because its registration ended.
-func (w *Writer) AbandonAll(ctx context.Context, agent string) { w.abandon(ctx, agent, true) }
-
-func (w *Writer) abandon(ctx context.Context, agent string, all bool) {
+// wait for minutes. The owner may have deleted the object since, and Argo CD would deploy a replica at once. With all, it
+// cancels all tasks of the agent, because its registration ended.
+func (w *Writer) Abandon(ctx context.Context, agent string, all bool) {
 	w.mu.Lock()
 	canceled := w.queue.removeSession(agent, all)
 	w.mu.Unlock()

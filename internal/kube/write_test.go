@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -127,7 +129,7 @@ func TestWriter_RemembersBeforeTheWrite(t *testing.T) {
 	}{
 		"remembered": {nil, 1},
 		"forbidden":  {&apiError{status: http.StatusForbidden, reason: "Forbidden", message: "no"}, 0},
-		"gone":       {&apiError{status: http.StatusNotFound, reason: reasonNotFound, detailsKind: "leases", detailsName: "x", path: "/leases/x"}, 0},
+		"gone":       {&apiError{status: http.StatusNotFound, reason: metav1.StatusReasonNotFound, details: metav1.StatusDetails{Kind: "leases", Name: "x"}, path: "/leases/x"}, 0},
 	} {
 		asked := 0
 		c := scripted(t, func(w http.ResponseWriter, _ *http.Request) {

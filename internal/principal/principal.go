@@ -93,13 +93,13 @@ type principal struct {
 	lastRefusal   map[string]string // agent → last logged refusal; owned by the reconciler's goroutine
 
 	serving      atomic.Bool
-	objects      *objectReadiness
+	objects      *kube.Readiness
 	settingsRead chan struct{} // closed when the settings of Argo CD were read once
 }
 
 // assemble connects the parts of a principal. Nothing happens until start.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: newObjectReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: kube.NewReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log)}
 	p.reconciler = reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
@@ -225,7 +225,7 @@ func (p *principal) runReconciler(ctx context.Context) error {
 // waitForInitialSync blocks until the hub's objects, settings and blocklist have been read. Before that, an object that is
 // not known yet would look deleted, and a revoked certificate valid.
 func (p *principal) waitForInitialSync(ctx context.Context) error {
-	for _, read := range []<-chan struct{}{p.objects.ready, p.registry.Ready(), p.settingsRead, p.blocklist.Ready()} {
+	for _, read := range []<-chan struct{}{p.objects.Ready(), p.registry.Ready(), p.settingsRead, p.blocklist.Ready()} {
 		select {
 		case <-read:
 		case <-ctx.Done():
@@ -264,7 +264,7 @@ func (p *principal) applied(in reconcile.Input) {
 	p.live.Follow(in)
 	p.shared.Follow(in)
 	p.finalizers.Follow(in)
-	p.objects.follow(in)
+	p.objects.Follow(in)
 	switch in := in.(type) {
 	case reconcile.Register:
 		p.namespaces.ensure(in.Agent)

@@ -20,6 +20,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
@@ -61,12 +62,12 @@ func TestProbes_APIServerUnreachable(t *testing.T) {
 func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		p := &principal{registry: fleettest.NewRegistry(t), objects: newObjectReadiness(), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
+		p := &principal{registry: fleettest.NewRegistry(t), objects: kube.NewReadiness(), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
 		ended := make(chan error, 1)
 		go func() { ended <- p.waitForInitialSync(t.Context()) }()
 		for _, read := range []func(){func() {
 			for _, r := range reconcile.Resources() {
-				p.objects.follow(reconcile.List{Resource: r})
+				p.objects.Follow(reconcile.List{Resource: r})
 			}
 		}, func() {
 			for _, w := range p.registry.Watches() {
