@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // Replicas knows the principal replicas of the hub. Each renews its own Lease, so that the agents of a crashed replica are
@@ -166,14 +167,13 @@ func (r *Replicas) others() (reconcile.FleetOthers, bool) {
 
 // Run renews the Lease of this replica until ctx ends, and then deletes it.
 func (r *Replicas) Run(ctx context.Context) error {
-	logged := ""
+	var logged logonce.One
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		switch err := r.renew(ctx); {
 		case ctx.Err() != nil:
 		case err == nil:
-			logged = ""
-		case err.Error() != logged:
-			logged = err.Error()
+			logged.Reset()
+		case logged.Changed(err.Error()):
 			r.log.WarnContext(ctx, "Failed to renew the Lease of this principal replica", "error", err)
 		}
 		r.deleteExpired(ctx)

@@ -14,57 +14,26 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
 
-// notReadyServer refuses agents until the hub is ready, with the reason and when to retry.
-type notReadyServer struct {
-	cfg     Config
-	reason  func() error
-	stop    chan struct{}
-	stopped chan struct{}
-}
-
-func newNotReadyServer(cfg Config, reason func() error) *notReadyServer {
-	return &notReadyServer{cfg: cfg, reason: reason, stop: make(chan struct{}), stopped: make(chan struct{})}
-}
-
-// close stops the server and returns when the listener can be used again.
-func (s *notReadyServer) close() {
-	close(s.stop)
-	<-s.stopped
-}
-
-func (s *notReadyServer) run(ctx context.Context) error {
-	defer close(s.stopped)
-	inner, ok := s.cfg.Listener.(interface {
+// serveNotReady refuses agents until ctx ends, with the reason and when to retry. The listener can be used again then.
+func serveNotReady(ctx context.Context, cfg Config, reason func() error) error {
+	inner, ok := cfg.Listener.(interface {
 		net.Listener
 		SetDeadline(time.Time) error
 	})
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-s.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	sessions := transport.NewServer(transport.ServerConfig{
-		Events: discardEvents{}, Log: s.cfg.Log,
+		Events: discardEvents{}, Log: cfg.Log,
 		Admit: func(transport.Peer) (time.Duration, error) {
-			return 2*time.Second + time.Duration(s.cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", s.reason())
+			return 2*time.Second + time.Duration(cfg.Jitter()*float64(3*time.Second)), fmt.Errorf("the hub is not ready: %w", reason())
 		},
 	})
-	config := grpc.ServerConfig{TLS: s.cfg.TLS, WebSocket: s.cfg.WebSocket, Authenticate: s.cfg.Authenticate, Explain: s.cfg.Explain}
-	if s.cfg.Issue != nil {
-		config.Enroll = notReadyEnroller{s.reason}
+	config := grpc.ServerConfig{TLS: cfg.TLS, WebSocket: cfg.WebSocket, Authenticate: cfg.Authenticate, Explain: cfg.Explain}
+	if cfg.Issue != nil {
+		config.Enroll = notReadyEnroller{reason}
 	}
 	err := grpc.NewServer(config, sessions).Run(ctx, &reusableListener{Listener: inner, interrupt: inner.SetDeadline})
-	cancel()
-	<-watched
 	return errors.Join(err, inner.SetDeadline(time.Time{}))
 }
 

@@ -25,6 +25,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // Run runs a principal until ctx ends.
@@ -47,15 +49,20 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.HealthListener != nil {
 		start("probes", func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthListener, client, current.Load) })
 	}
-	notReady := newNotReadyServer(cfg, func() error { return current.Load().notReadyReason() })
-	start("not-ready server", notReady.run)
+	refuse, stopRefusing := context.WithCancel(ctx)
+	defer stopRefusing()
+	refused := make(chan struct{})
+	start("not-ready server", func(context.Context) error {
+		defer close(refused)
+		return serveNotReady(refuse, cfg, func() error { return current.Load().notReadyReason() })
+	})
 	if uid, err := waitForCluster(ctx, client, cfg.Log); err != nil {
 		cancel(err)
 	} else {
 		cfg.Log.InfoContext(ctx, "Starting principal", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
 		p := assemble(ctx, cfg, client, uid)
 		current.Store(p)
-		p.start(start, notReady)
+		p.start(start, func() { stopRefusing(); <-refused })
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -90,7 +97,7 @@ type principal struct {
 	live          *live.Live
 	shared        *shared.Services
 	namespaces    *namespaces
-	lastRefusal   map[string]string // agent → last logged refusal; owned by the reconciler's goroutine
+	lastRefusal   logonce.Last[string] // by agent
 
 	serving      atomic.Bool
 	objects      *kube.Readiness
@@ -99,7 +106,7 @@ type principal struct {
 
 // assemble connects the parts of a principal. Nothing happens until start.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, lastRefusal: map[string]string{}, objects: kube.NewReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log)}
 	p.reconciler = reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
@@ -117,7 +124,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
 		revoked: cfg.Revocations.Revoked, post: p.runner.Post, postUntil: p.runner.PostUntil, log: cfg.Log, jitter: cfg.Jitter,
-		revisions: newRevisionReader(func(ctx context.Context) (string, error) {
+		revisions: newRevisionReader(func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
 			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
@@ -199,11 +206,11 @@ func watches(cfg Config) []kube.Watch {
 }
 
 // start starts every part. Each runs until its context ends.
-func (p *principal) start(start func(name string, run func(context.Context) error), notReady *notReadyServer) {
+func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
-		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "revision reader": p.sessions.revisions.run, "Lease": p.replicas.Run,
+		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": p.replicas.Run,
 		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run,
-		"connections": func(ctx context.Context) error { return p.serve(ctx, notReady) },
+		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}
 	if p.issuer != nil {
 		runs["issuer"] = p.issuer.Run
@@ -235,12 +242,12 @@ func (p *principal) waitForInitialSync(ctx context.Context) error {
 	return nil
 }
 
-// serve accepts agents.
-func (p *principal) serve(ctx context.Context, notReady *notReadyServer) error {
+// serve accepts agents. Before that, it stops the server that refuses them.
+func (p *principal) serve(ctx context.Context, stopRefusing func()) error {
 	if p.waitForInitialSync(ctx) != nil {
 		return nil //nolint:nilerr // ctx ended
 	}
-	notReady.close()
+	stopRefusing()
 	p.serving.Store(true)
 	p.log.InfoContext(ctx, "Listening for agents", "address", p.cfg.Listener.Addr().String())
 	config := grpc.ServerConfig{
@@ -273,28 +280,26 @@ func (p *principal) applied(in reconcile.Input) {
 		p.status.Unregistered(in.Agent)
 		p.sessions.takeEndReason(in.Agent)
 		p.namespaces.forget(in.Agent)
-		delete(p.lastRefusal, in.Agent)
+		p.lastRefusal.Reset(in.Agent)
 	}
 }
 
 // waitForCluster waits until the API server responds. It returns the UID of the cluster.
 func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {
-	logged := ""
-	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
+	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
+	var logged logonce.One
+	for {
 		limited, cancel := context.WithTimeout(ctx, helloTimeout)
 		uid, err := c.ClusterUID(limited)
 		cancel()
 		if err == nil {
 			return uid, nil
 		}
-		if err.Error() != logged {
-			logged = err.Error()
+		if logged.Changed(err.Error()) {
 			log.WarnContext(ctx, "Waiting for the API server", "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pause.Next()) {
 			return "", context.Cause(ctx)
-		case <-time.After(pause):
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,28 +89,40 @@ func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 	})
 }
 
-func TestRevisionReader_SharesRequest(t *testing.T) {
+// Calls share a request that starts after them, and never one that started before.
+func TestRevisionReader_SharesNextRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		reads := 0
-		f := newRevisionReader(func(context.Context) (string, error) { reads++; return "7", nil })
+		reads, proceed := 0, make(chan struct{})
+		f := newRevisionReader(func() (string, error) {
+			reads++
+			n := reads
+			<-proceed
+			return strconv.Itoa(n), nil
+		})
 		var wg sync.WaitGroup
-		for range 10 {
+		call := func(want uint64) {
 			wg.Go(func() {
-				if n, err := f.revision(t.Context()); n != 7 || err != nil {
-					t.Errorf("%d, %v", n, err)
+				if n, err := f.revision(t.Context()); n != want || err != nil {
+					t.Errorf("%d, %v, want %d", n, err, want)
 				}
 			})
 		}
+		call(1)
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		var owner sync.WaitGroup
-		owner.Go(func() { _ = f.run(ctx) })
+		for range 10 {
+			call(2)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.revision(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		synctest.Wait()
+		close(proceed)
 		wg.Wait()
-		if reads != 1 {
+		if reads != 2 {
 			t.Errorf("%d reads", reads)
 		}
-		cancel()
-		owner.Wait()
 	})
 }
 

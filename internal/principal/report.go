@@ -30,17 +30,15 @@ func (p *principal) report(r reconcile.Report) {
 	p.shared.HandleEvent(r.Agent, f)
 	switch f.Type {
 	case engine.Opened:
-		delete(p.lastRefusal, r.Agent)
+		p.lastRefusal.Reset(r.Agent)
 		log.Info("Agent connected", "mode", f.Hello.Mode, "version", f.Hello.Version, "cluster", f.Hello.ClusterUID)
 	case engine.Closed:
 		log.Info("Agent disconnected", "code", f.Code, "reason", f.Message)
 	case engine.Refused:
-		refusal := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
-		if p.lastRefusal[r.Agent] == refusal { // the agent retries
+		if !p.lastRefusal.Changed(r.Agent, string(f.Code)+": "+f.Message) { // the agent retries
 			level = slog.LevelDebug
 		}
-		p.lastRefusal[r.Agent] = refusal
 		log.Log(context.Background(), level, "Agent refused", "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		level := slog.LevelWarn

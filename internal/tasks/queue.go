@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 const (
@@ -46,7 +48,7 @@ type Queue struct {
 	mu           sync.Mutex
 	pausedUntil  time.Time
 	outageLogged bool
-	logged       map[string]string    // key → last logged error; of failing keys only
+	logged       logonce.Last[string] // by key
 	notBefore    map[string]time.Time // key → earliest next start; expired entries are removed by finish
 	swept        time.Time
 }
@@ -60,7 +62,7 @@ func NewQueue(cfg Config) *Queue {
 	if cfg.Interval > 0 {
 		limit = rate.Every(cfg.Interval)
 	}
-	return &Queue{cfg: cfg, limiter: rate.NewLimiter(limit, cfg.Burst), logged: map[string]string{}, notBefore: map[string]time.Time{},
+	return &Queue{cfg: cfg, limiter: rate.NewLimiter(limit, cfg.Burst), notBefore: map[string]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](MinRetryDelay, cfg.MaxRetryDelay))}
 }
 
@@ -115,10 +117,8 @@ func (q *Queue) waitForPause(ctx context.Context) bool {
 		if pause <= 0 {
 			return true
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pause) {
 			return false
-		case <-time.After(pause):
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (q *Queue) finish(ctx context.Context, key string, err error) {
 	}
 	if err == nil {
 		q.outageLogged = false
-		delete(q.logged, key)
+		q.logged.Reset(key)
 		q.queue.Forget(key)
 		if q.cfg.MinInterval > 0 {
 			q.notBefore[key] = now.Add(q.cfg.MinInterval)
@@ -146,8 +146,8 @@ func (q *Queue) finish(ctx context.Context, key string, err error) {
 	if outage { // affects all keys
 		q.pausedUntil = now.Add(max(outagePause, min(retryAfter, taskTimeout)))
 	}
-	if ctx.Err() == nil && err.Error() != q.logged[key] && !(outage && q.outageLogged) {
-		q.logged[key], q.outageLogged = err.Error(), outage
+	if ctx.Err() == nil && !(outage && q.outageLogged) && q.logged.Changed(key, err.Error()) {
+		q.outageLogged = outage
 		q.cfg.Log.WarnContext(ctx, "Failed to run task, retrying", "task", q.cfg.Name, "key", key, "error", err)
 	}
 }
