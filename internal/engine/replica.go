@@ -140,7 +140,6 @@ func (r *replica) start() {
 	r.wants, r.acks, r.inSync, r.rounds = nil, nil, false, 0
 	r.diverged, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
-	r.guard.release(r)
 	for _, h := range sortedHashes(r.items) {
 		it := r.items[h]
 		r.setNext(it, nil)
@@ -202,9 +201,6 @@ func (r *replica) objectGone(key Key) {
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
 	it.stored = Version{}
-	if it.state == itemHeld || it.state == unattached {
-		r.setState(it, tracked)
-	}
 	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
 		// Attached: there is nothing left to fill, and the owner will lose the item too. Mirror: the obstacle of the

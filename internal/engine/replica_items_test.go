@@ -86,6 +86,23 @@ func TestReplica_DropsQueuedItemOfClosedSession(t *testing.T) {
 	l.expectNone(l.applied("a", "v1", ""), "apply")
 }
 
+// A rejection counts in the session in which it was given. The next session decides again.
+func TestReplica_SessionForgetsRejections(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.failed("a", Invalid)
+	if n := l.peer.Status().Scopes[0].Rejected; n != 1 {
+		t.Fatalf("%d items are rejected", n)
+	}
+	l.close()
+	l.open(hubStore)
+	if n := l.peer.Status().Scopes[0].Rejected; n != 0 {
+		t.Errorf("%d items are rejected when a session begins", n)
+	}
+	checkReplica(t, l.peer.replicas["s"])
+}
+
 func TestRound_StopsWithoutAnswer(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
 	l.open(hubStore)

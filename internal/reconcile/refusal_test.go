@@ -19,19 +19,22 @@ func rejectingPair(t *testing.T) *pair {
 	return p
 }
 
-// failRejectionWrites has the next writes of a refusal fail, and then calls after.
-func (p *pair) failRejectionWrites(fails int, after func()) {
+// failRejectionWrites has the next writes of a refusal fail, and then calls after. It returns the number of failed writes.
+func (p *pair) failRejectionWrites(fails int, after func()) *int {
+	failed := new(int)
 	p.hook = func(side kind.Side, w Write) bool {
-		if side != kind.Hub || !strings.Contains(w.Reason, "refuses the command") || fails == 0 {
+		if side != kind.Hub || !strings.Contains(w.Reason, "fail rejected command") || fails == 0 {
 			return false
 		}
 		fails--
+		*failed++
 		p.step(side, WriteResult{ID: w.ID, Failure: &Failure{Code: engine.Unavailable, Message: "etcd leader changed"}})
 		if after != nil {
 			after()
 		}
 		return true
 	}
+	return failed
 }
 
 func (p *pair) requestOperation(operation string) {
@@ -53,7 +56,7 @@ func TestRejectedCommand_IsShownAfterFailedWrite(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := rejectingPair(t)
-			p.failRejectionWrites(c.fails, func() {
+			failed := p.failRejectionWrites(c.fails, func() {
 				if c.after != nil {
 					c.after(p)
 				}
@@ -63,6 +66,9 @@ func TestRejectedCommand_IsShownAfterFailedWrite(t *testing.T) {
 				p.connect()
 			}
 			p.waitSeconds(600)
+			if *failed != c.fails {
+				t.Fatalf("%d writes failed, want %d", *failed, c.fails)
+			}
 			hub := p.stores[kind.Hub].objects[ref("w1", "a")]
 			if hub.Get("operation") != nil {
 				t.Errorf("the operation is still pending: %s", hub.Get("operation"))
@@ -81,8 +87,11 @@ func TestRejectedCommand_IsShownAfterFailedWrite(t *testing.T) {
 // could be written, is for the spoke to answer.
 func TestRejectedCommand_DoesNotEndNextOne(t *testing.T) {
 	p := rejectingPair(t)
-	p.failRejectionWrites(1000, nil)
+	failed := p.failRejectionWrites(1000, nil)
 	p.requestOperation(`{"sync":{"revision":"abc"}}`)
+	if *failed == 0 {
+		t.Fatal("no write of the refusal failed")
+	}
 	c := p.stores[kind.Spoke].objects[ref("argocd", "a")]
 	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, c.Raw(), `{}`, "metadata", "labels")))
 	p.hook = nil
