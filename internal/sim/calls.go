@@ -88,7 +88,7 @@ func (p *process) carryOut(e reconcile.Write) {
 		p.later(10, func() { p.step(reconcile.WriteResult{ID: e.ID, Object: e.Object}) })
 		return
 	}
-	who := actor{what: p.name, proc: p, why: e.Reason}
+	who := p.actor(e.Reason)
 	st := p.cluster.st
 	p.ask(func() (o *kind.Object, err *apiError) {
 		object := p.w.mutant.written(p, e)
@@ -109,6 +109,16 @@ func (p *process) carryOut(e reconcile.Write) {
 	}, func(o *kind.Object, err *apiError) {
 		p.step(reconcile.WriteResult{ID: e.ID, Object: o, Failure: failureOf(err)})
 	})
+}
+
+// actor is the process as the sender of a request. The request may arrive when the process is gone and the agent has
+// another mode.
+func (p *process) actor(why string) actor {
+	who := actor{what: p.name, proc: p, why: why}
+	if p.spoke != nil {
+		who.mode = p.spoke.agent.Mode
+	}
+	return who
 }
 
 func outcome(o *kind.Object, err *apiError) string {

@@ -12,7 +12,8 @@ import (
 // actor is who writes.
 type actor struct {
 	what string
-	proc *process // one of ours; nil for users and Argo CD
+	proc *process  // one of ours; nil for users and Argo CD
+	mode kind.Mode // of an agent, when it sent the request
 	why  string
 }
 

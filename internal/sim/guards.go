@@ -43,7 +43,7 @@ func (w *world) changed(c *cluster, who actor, ch change) {
 	switch {
 	case c.hub:
 		w.guardHub(who, ch)
-	case c.spoke.managed():
+	case who.mode == kind.Managed: // what an agent may do depends on the mode in which it sent the request
 		w.guardManaged(c.spoke, who, ch)
 	default:
 		w.guardAutonomous(c.spoke, who, ch)
