@@ -41,8 +41,8 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 	l := &liveAccess{a: a, core: n, tunnelListener: tunnel.NewListener(), requests: resource.NewRequestCounter("argocd_agent"), apps: map[string]bool{}, hubNames: map[string][2]string{}}
 	cfg := a.cfg.Live
 	if cfg.Redis != nil {
-		l.relay = &redis.Relay{Redis: *cfg.Redis, Log: a.log}
-		l.trees = &redis.Trees{Redis: *cfg.Redis, Apps: l.names, Changed: l.treeChanged, Log: a.log}
+		l.relay = &redis.Relay{Redis: *cfg.Redis}
+		l.trees = redis.NewTrees(*cfg.Redis, l.names, l.treeChanged, a.log)
 	}
 	if cfg.Resources {
 		server, err := resource.APIServerFor(a.cfg.Cluster)

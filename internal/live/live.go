@@ -106,8 +106,8 @@ func New(cfg Config) *Live {
 		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)
 	}
 	if cfg.Redis != nil {
-		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Tunnels: redisDialer{l}, Rewrite: l.rewrite, Log: cfg.Log})
-		l.clusters = &redis.ClusterInfo{Hub: cfg.HubRedis, Tunnels: redisDialer{l}, States: l.clusterStates, Compressed: cfg.RedisCompressed, Log: cfg.Log}
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, Log: cfg.Log})
+		l.clusters = redis.NewClusterInfo(cfg.HubRedis, l.dialRedis, l.clusterStates, cfg.RedisCompressed, cfg.Log)
 	}
 	cfg.Registry.OnChange(l.agentChanged)
 	return l
@@ -197,14 +197,10 @@ func (l *Live) dialAPI(ctx context.Context, agent string) (net.Conn, error) {
 	return conn, err
 }
 
-// redisDialer opens tunnels to agents' Redis.
-type redisDialer struct{ live *Live }
-
-// Dial implements redis.Dialer.
-func (d redisDialer) Dial(ctx context.Context, agent string) (net.Conn, error) {
-	conn, err := d.live.open(ctx, agent, targetRedis)
+func (l *Live) dialRedis(ctx context.Context, agent string) (net.Conn, error) {
+	conn, err := l.open(ctx, agent, targetRedis)
 	if e, ok := errors.AsType[*tunnel.NotConnectedError](err); ok {
-		return nil, &redis.NotConnectedError{Agent: e.Agent, Since: e.Since}
+		return nil, e
 	}
 	return conn, err
 }

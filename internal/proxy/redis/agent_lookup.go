@@ -80,7 +80,7 @@ func (a *agentPool) read(l agentLookup) (read *inflightRead, cached entry, known
 	read = &inflightRead{done: make(chan struct{})}
 	if l.cacheable() {
 		ch := p.want(l.key.channel(l.target.Local), now.Add(a.cfg.CacheIdle))
-		if ch.confirmed && known && cached.seq == ch.seq && now.Sub(cached.at) < a.cfg.CacheMaxAge {
+		if ch.confirmed && known && cached.seq == ch.seq && now.Sub(cached.at) < cacheMaxAge {
 			a.counts.hits.Add(1)
 			return nil, cached, known
 		}
@@ -134,7 +134,7 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) agentValue {
 	if l.target.Rewrite && p.pool.cfg.Rewrite != nil {
 		rewrite = func(json []byte) []byte { return p.pool.cfg.Rewrite(p.name, l.key.kind, json) }
 	}
-	value, err := convert(values[stored], stored == 1, l.key.zipped, p.pool.cfg.MaxValue, rewrite)
+	value, err := convert(values[stored], stored == 1, l.key.zipped, maxValue, rewrite)
 	if err != nil {
 		return agentValue{err: fmt.Errorf("agent %s: %w", p.name, err)}
 	}

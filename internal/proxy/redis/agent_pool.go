@@ -9,9 +9,11 @@ import (
 )
 
 const (
-	agentConnIdle    = time.Minute
-	agentConnStall   = 10 * time.Second // without a reply, a connection to an agent is replaced
-	maxAgentRequests = 512              // to one agent at a time
+	agentConnIdle = time.Minute
+	maxAgentConns = 8                // to one agent, for requests
+	maxValue      = 64 << 20         // bytes of an uncompressed value
+	cacheBytes    = 256 << 20        // of all cached values
+	cacheMaxAge   = 10 * time.Minute // a fresh value is requested again after this time
 )
 
 // agentPool reads from the Redis servers of agents.
@@ -36,10 +38,9 @@ type agentClient struct {
 	ctx    context.Context // ends when the agent is forgotten
 	cancel context.CancelFunc
 
-	dialing  chan struct{} // held by the goroutine that opens conn
-	conn     *requestConn
-	connUsed time.Time
-	requests int
+	places   chan struct{}  // limits the connections
+	idle     []*requestConn // not used by a request
+	idleFrom time.Time      // when a connection was last used
 	reads    map[string]*inflightRead
 
 	channels map[string]*channel
@@ -61,7 +62,7 @@ func (a *agentPool) client(name string) *agentClient {
 	if p == nil {
 		p = &agentClient{
 			pool: a, name: name,
-			dialing:  make(chan struct{}, 1),
+			places:   make(chan struct{}, maxAgentConns),
 			reads:    map[string]*inflightRead{},
 			channels: map[string]*channel{},
 			changed:  make(chan struct{}, 1),
@@ -81,11 +82,27 @@ func (a *agentPool) sweep(now time.Time) {
 		for id, ch := range p.channels {
 			p.release(id, ch, now)
 		}
-		if p.conn != nil && now.Sub(p.connUsed) > agentConnIdle && p.requests == 0 {
-			p.conn.close(errClosed)
-			p.conn = nil
+		if now.Sub(p.idleFrom) > agentConnIdle {
+			p.closeIdle()
 		}
 	}
+}
+
+// close closes the connections that no request uses. The context of the pool has ended.
+func (a *agentPool) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.clients {
+		p.closeIdle()
+	}
+}
+
+// closeIdle closes the connections that no request uses. The caller must hold a.mu.
+func (p *agentClient) closeIdle() {
+	for _, conn := range p.idle {
+		conn.close()
+	}
+	p.idle = nil
 }
 
 // forget ends the connections to an agent and drops its values.
@@ -94,49 +111,15 @@ func (a *agentPool) forget(name string) {
 	defer a.mu.Unlock()
 	if p := a.clients[name]; p != nil {
 		p.cancel()
+		p.closeIdle()
 		delete(a.clients, name)
 	}
 	a.cache.forget(name + "\n")
 }
 
-// connection returns the connection to the agent and opens it if needed.
-func (p *agentClient) connection(ctx context.Context) (*requestConn, error) {
-	select {
-	case p.dialing <- struct{}{}:
-		defer func() { <-p.dialing }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	p.pool.mu.Lock()
-	conn := p.conn
-	p.connUsed = time.Now()
-	p.pool.mu.Unlock()
-	if conn != nil {
-		if conn.failure() == nil && !conn.stalled(agentConnStall) {
-			return conn, nil
-		}
-		conn.close(errClosed)
-	}
-	tunnel, err := p.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	most := p.pool.cfg.MaxValue
-	conn = newRequestConn(tunnel, limits{bulk: most, elements: 16, total: 2*most + maxLine})
-	stop := context.AfterFunc(p.ctx, func() { conn.close(errClosed) })
-	p.pool.tasks.Go(func() {
-		<-conn.done
-		stop()
-	})
-	p.pool.mu.Lock()
-	p.conn = conn
-	p.pool.mu.Unlock()
-	return conn, nil
-}
-
 func (p *agentClient) dial(ctx context.Context) (net.Conn, error) {
 	p.pool.counts.dials.Add(1)
-	return p.pool.cfg.Tunnels.Dial(ctx, p.name)
+	return p.pool.cfg.Dial(ctx, p.name)
 }
 
 // request sends one request to the agent. The reply must have count elements.
@@ -155,35 +138,50 @@ func (p *agentClient) request(ctx context.Context, count int, args ...string) ([
 	return values, nil
 }
 
-// exchange sends requests together and returns their replies. It retries once if the connection is lost. All requests are
-// reads.
-func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) ([][]byte, error) {
-	p.pool.mu.Lock()
-	busy := p.requests >= maxAgentRequests
-	if !busy {
-		p.requests += count
-		defer func() {
-			p.pool.mu.Lock()
-			p.requests -= count
-			p.pool.mu.Unlock()
-		}()
-	}
-	p.pool.mu.Unlock()
-	if busy {
-		return nil, fmt.Errorf("agent %s has %d pending requests", p.name, maxAgentRequests)
+// exchange sends requests together and returns their replies. All requests are reads.
+func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) (replies [][]byte, err error) {
+	select {
+	case p.places <- struct{}{}:
+		defer func() { <-p.places }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("agent %s does not respond: %w", p.name, context.Cause(ctx))
 	}
 	p.pool.counts.asked.Add(int64(count))
-	for retry := true; ; retry = false {
-		conn, err := p.connection(ctx)
-		if err != nil {
-			return nil, err
+	for retry := true; retry; { // a connection from before can be lost
+		conn := p.takeIdle()
+		if retry = conn != nil; !retry {
+			tunnel, err := p.dial(ctx)
+			if err != nil {
+				return nil, err
+			}
+			conn = newRequestConn(tunnel, limits{bulk: maxValue, elements: 16, total: 2*maxValue + maxLine})
 		}
-		replies, err := conn.doRaw(ctx, count, raw)
-		if err == nil {
+		if replies, err = conn.doRaw(ctx, count, raw); err == nil {
+			p.putIdle(conn)
 			return replies, nil
 		}
-		if !retry || ctx.Err() != nil {
-			return nil, fmt.Errorf("agent %s does not respond: %w", p.name, err)
-		}
+		conn.close()
+		retry = retry && ctx.Err() == nil
 	}
+	return nil, fmt.Errorf("agent %s does not respond: %w", p.name, err)
+}
+
+// takeIdle returns a connection that no request uses, or nil.
+func (p *agentClient) takeIdle() (conn *requestConn) {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	if last := len(p.idle) - 1; last >= 0 {
+		conn, p.idle = p.idle[last], p.idle[:last]
+	}
+	return conn
+}
+
+func (p *agentClient) putIdle(conn *requestConn) {
+	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
+	if p.ctx.Err() != nil {
+		conn.close()
+		return
+	}
+	p.idle, p.idleFrom = append(p.idle, conn), time.Now()
 }

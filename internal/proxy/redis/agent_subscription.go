@@ -283,7 +283,7 @@ func subscriptionChange(from, to map[string]bool) (out []byte) {
 
 // readMessages handles messages until the connection ends.
 func (p *agentClient) readMessages(conn net.Conn) error {
-	replies := newReplyReader(conn, limits{bulk: maxLine, elements: 16, total: maxLine})
+	replies := newReplyReader(conn, shortReply)
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(silentAfter))
 		frame, err := replies.next()
@@ -343,28 +343,34 @@ func (p *agentClient) subscriptionLost() {
 }
 
 // notifyDue notifies the subscribers that can have missed a change. After an error, they stay due.
-func (p *agentClient) notifyDue(ctx context.Context) (err error) {
-	var due []*subscriber
+func (p *agentClient) notifyDue(ctx context.Context) error {
+	for {
+		due := p.takeDue()
+		if len(due) == 0 {
+			return nil
+		}
+		if err := p.notify(ctx, due); err != nil {
+			p.pool.mu.Lock()
+			defer p.pool.mu.Unlock()
+			for _, s := range due {
+				s.due = true
+			}
+			return err
+		}
+	}
+}
+
+func (p *agentClient) takeDue() (due []*subscriber) {
 	p.pool.mu.Lock()
+	defer p.pool.mu.Unlock()
 	for _, ch := range p.channels {
 		for s := range ch.subscribers {
-			if s.due && ch.confirmed {
+			if s.due && ch.confirmed && len(due) < channelsPerPacket {
 				due, s.due = append(due, s), false
 			}
 		}
 	}
-	p.pool.mu.Unlock()
-	for some := range slices.Chunk(due, channelsPerPacket) {
-		if failed := p.notify(ctx, some); failed != nil {
-			err = failed
-			p.pool.mu.Lock()
-			for _, s := range some {
-				s.due = true
-			}
-			p.pool.mu.Unlock()
-		}
-	}
-	return err
+	return due
 }
 
 // notify sends a message to subscribers. They read the tree then, and Argo CD closes the stream if there is none. So the

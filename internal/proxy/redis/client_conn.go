@@ -118,8 +118,7 @@ func (c *clientConn) connect() error {
 }
 
 func (c *clientConn) trust() {
-	most := c.server.cfg.MaxRequest
-	c.requests.limits = limits{bulk: most, elements: maxArguments, total: most}
+	c.requests.limits = limits{bulk: 512 << 20, elements: maxArguments, total: 512 << 20}
 }
 
 // dispatch handles one request. An error ends the connection.

@@ -27,7 +27,7 @@ func FuzzClientConn(f *testing.F) {
 		}
 		return string(appendBulk(nil, out))
 	})
-	server := New(Config{Hub: hub, Agents: everybody{}, Tunnels: everybody{}})
+	server := New(Config{Hub: hub, Agents: everybody{}, Dial: everybody{}.Dial})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		f.Fatal(err)
@@ -59,7 +59,7 @@ func (everybody) Resolve(_, name string) (Target, bool) {
 }
 
 func (everybody) Dial(context.Context, string) (net.Conn, error) {
-	return nil, &NotConnectedError{Agent: "w1"}
+	return nil, errors.New("agent w1 is not connected")
 }
 
 // answers returns all bytes that a client receives that sends data in pieces and then ends its side. If the proxy closed

@@ -12,38 +12,42 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // ClusterState is what the principal knows about the cluster of an agent.
 type ClusterState struct {
-	Agent     string
-	Server    string // of the cluster Secret. Argo CD looks up the entry by it.
-	Connected bool
-	Since     time.Time // of the connection or the disconnection
-
-	Version      string // of the API server. If empty, the version that the agent's Argo CD reports.
-	Applications int64  // if negative, the number that the agent's Argo CD reports
+	Agent        string
+	Server       string // of the cluster Secret. Argo CD looks up the entry by it.
+	Connected    bool
+	Since        time.Time // of the connection or the disconnection
+	Applications int64
 }
 
 // ClusterInfo writes the entries of Argo CD's cluster page. They expire soon after the last write, so the page does not
 // show "connected" for long after both sides have failed.
 type ClusterInfo struct {
-	Hub        Endpoint
-	Tunnels    Dialer
-	States     func() []ClusterState // of the agents for which this principal replica answers
-	Compressed bool                  // as in the hub's Argo CD
-	Version    string                // of Argo CD's cache: default 1.8.3
-	TTL        time.Duration         // default 60 s
-	Every      time.Duration         // default 20 s
-	Log        *slog.Logger
+	hub        Endpoint
+	dial       DialFunc
+	states     func() []ClusterState
+	compressed bool
+	log        *slog.Logger
 
-	once    sync.Once
 	changed chan struct{}
 	places  chan struct{} // limits parallel reads
 	reads   sync.WaitGroup
 
 	mu     sync.Mutex
 	agents map[string]*agentInfo
+}
+
+// NewClusterInfo returns a ClusterInfo for the agents for which this principal replica answers. Entries are compressed if
+// the hub's Argo CD compresses its own.
+func NewClusterInfo(hub Endpoint, dial DialFunc, states func() []ClusterState, compressed bool, log *slog.Logger) *ClusterInfo {
+	return &ClusterInfo{
+		hub: hub, dial: dial, states: states, compressed: compressed, log: orDiscard(log),
+		changed: make(chan struct{}, 1), places: make(chan struct{}, 32), agents: map[string]*agentInfo{},
+	}
 }
 
 // agentInfo is what ClusterInfo knows of one agent.
@@ -55,23 +59,12 @@ type agentInfo struct {
 }
 
 const (
-	inCluster          = "https://kubernetes.default.svc"
-	clusterInfoReads   = 32
-	clusterInfoTimeout = 5 * time.Second
-	maxClusterInfo     = 4 << 20
+	cacheVersion     = "1.8.3" // of Argo CD's cache
+	inCluster        = "https://kubernetes.default.svc"
+	clusterInfoTTL   = time.Minute
+	clusterInfoEvery = 20 * time.Second
+	maxClusterInfo   = 4 << 20
 )
-
-func (c *ClusterInfo) init() {
-	c.once.Do(func() {
-		orDefault(&c.Version, "1.8.3")
-		orDefault(&c.TTL, time.Minute)
-		orDefault(&c.Every, 20*time.Second)
-		c.Log = orDiscard(c.Log)
-		c.changed = make(chan struct{}, 1)
-		c.places = make(chan struct{}, clusterInfoReads)
-		c.agents = map[string]*agentInfo{}
-	})
-}
 
 // agent returns what is known of an agent. The caller must hold c.mu.
 func (c *ClusterInfo) agent(name string) *agentInfo {
@@ -83,7 +76,6 @@ func (c *ClusterInfo) agent(name string) *agentInfo {
 
 // Changed reports that an agent connected or disconnected. Its entry is written immediately.
 func (c *ClusterInfo) Changed(agent string) {
-	c.init()
 	c.mu.Lock()
 	a := c.agent(agent)
 	a.changed, a.outdated = true, true
@@ -93,27 +85,16 @@ func (c *ClusterInfo) Changed(agent string) {
 
 // Run renews the entries until ctx ends. It reads the entries of agents in parallel, so that a slow agent delays no entry.
 func (c *ClusterInfo) Run(ctx context.Context) error {
-	c.init()
-	var hub *requestConn
-	defer func() {
-		c.reads.Wait()
-		if hub != nil {
-			hub.shut()
-		}
-	}()
-	ticker := time.NewTicker(c.Every)
+	defer c.reads.Wait()
+	ticker := time.NewTicker(clusterInfoEvery)
 	defer ticker.Stop()
-	logged := ""
+	var logged logonce.One
 	for all := true; ; {
-		due := c.due(ctx, all)
-		var err error
-		switch hub, err = c.write(ctx, hub, due); {
-		case err == nil && logged != "":
-			c.Log.InfoContext(ctx, "Cluster info entries are renewed again")
-			logged = ""
-		case err != nil && ctx.Err() == nil && err.Error() != logged:
-			logged = err.Error()
-			c.Log.WarnContext(ctx, "Failed to renew cluster info entries, check --redis-server-address", "error", err)
+		switch err := c.write(ctx, c.due(ctx, all)); {
+		case err == nil && logged.Reset():
+			c.log.InfoContext(ctx, "Cluster info entries are renewed again")
+		case err != nil && ctx.Err() == nil && logged.Changed(err.Error()):
+			c.log.WarnContext(ctx, "Failed to renew cluster info entries, check --redis-server-address", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -128,7 +109,7 @@ func (c *ClusterInfo) Run(ctx context.Context) error {
 
 // due returns the states to write: those of changed agents, or all. It starts to read the entries of connected agents.
 func (c *ClusterInfo) due(ctx context.Context, all bool) []ClusterState {
-	states := c.States()
+	states := c.states()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.agents
@@ -156,37 +137,32 @@ func (c *ClusterInfo) due(ctx context.Context, all bool) []ClusterState {
 	return due
 }
 
-// write writes entries to the hub's Redis, and returns the connection for the next call.
-func (c *ClusterInfo) write(ctx context.Context, hub *requestConn, states []ClusterState) (*requestConn, error) {
+// write writes entries to the hub's Redis.
+func (c *ClusterInfo) write(ctx context.Context, states []ClusterState) error {
 	if len(states) == 0 {
-		return hub, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if hub == nil || hub.failure() != nil {
-		conn, err := c.Hub.connect(ctx)
-		if err != nil {
-			return nil, err
-		}
-		hub = newRequestConn(conn, limits{bulk: maxLine, elements: 16, total: maxLine})
+	conn, err := c.hub.connect(ctx)
+	if err != nil {
+		return err
 	}
+	hub := newRequestConn(conn, shortReply)
+	defer hub.close()
 	var requests []byte
 	for _, s := range states {
-		var err error
 		if requests, err = c.appendRequest(requests, s); err != nil {
-			return hub, fmt.Errorf("entry of agent %s: %w", s.Agent, err)
+			return fmt.Errorf("entry of agent %s: %w", s.Agent, err)
 		}
 	}
 	replies, err := hub.doRaw(ctx, len(states), requests)
-	if err != nil {
-		hub.close(err)
-	}
 	for _, reply := range replies {
 		if _, failed := decode(reply); failed != nil {
 			err = failed
 		}
 	}
-	return hub, err
+	return err
 }
 
 // appendRequest appends the SET of one entry.
@@ -195,28 +171,23 @@ func (c *ClusterInfo) appendRequest(out []byte, s ClusterState) ([]byte, error) 
 	info := c.agent(s.Agent).info
 	c.mu.Unlock()
 	value, err := clusterEntry(s, info)
-	if err != nil {
-		return nil, err
-	}
-	key := "cluster|info|" + s.Server + "|" + c.Version
-	if c.Compressed {
+	key := "cluster|info|" + s.Server + "|" + cacheVersion
+	if c.compressed && err == nil {
 		key += gzipSuffix
-		if value, err = zip(value); err != nil {
-			return nil, err
-		}
+		value, err = zip(value)
 	}
-	return appendCommand(out, "SET", key, string(value), "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)), nil
+	return appendCommand(out, "SET", key, string(value), "PX", strconv.FormatInt(clusterInfoTTL.Milliseconds(), 10)), err
 }
 
 // update reads the entry of an agent's Argo CD.
 func (c *ClusterInfo) update(ctx context.Context, agent string) {
 	c.places <- struct{}{}
 	defer func() { <-c.places }()
-	ctx, cancel := context.WithTimeout(ctx, clusterInfoTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	info, err := c.read(ctx, agent)
 	if err != nil {
-		c.Log.DebugContext(ctx, "Failed to read cluster info of agent", "agent", agent, "error", err)
+		c.log.DebugContext(ctx, "Failed to read cluster info of agent", "agent", agent, "error", err)
 	}
 	c.mu.Lock()
 	a := c.agent(agent)
@@ -230,13 +201,13 @@ func (c *ClusterInfo) update(ctx context.Context, agent string) {
 
 // read returns the entry that an agent's Argo CD has for its own cluster.
 func (c *ClusterInfo) read(ctx context.Context, agent string) ([]byte, error) {
-	tunnel, err := c.Tunnels.Dial(ctx, agent)
+	tunnel, err := c.dial(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
 	conn := newRequestConn(tunnel, limits{bulk: maxClusterInfo, elements: 16, total: 2*maxClusterInfo + maxLine})
-	defer conn.shut()
-	key := "cluster|info|" + inCluster + "|" + c.Version
+	defer conn.close()
+	key := "cluster|info|" + inCluster + "|" + cacheVersion
 	values, err := conn.do(ctx, "MGET", key, key+gzipSuffix)
 	if err != nil || len(values) != 2 {
 		return nil, errors.Join(err, fmt.Errorf("%d values for two keys", len(values)))
@@ -276,13 +247,6 @@ func clusterEntry(s ClusterState, info []byte) ([]byte, error) {
 		return nil, err
 	}
 	entry.Set("connectionState", state)
-	if s.Version != "" {
-		entry.Set("serverVersion", rawjson.Quote(s.Version))
-	}
-	if s.Applications >= 0 {
-		entry.Set("applicationsCount", strconv.AppendInt(nil, s.Applications, 10))
-	} else if entry.Get("applicationsCount") == nil {
-		entry.Set("applicationsCount", []byte("0"))
-	}
+	entry.Set("applicationsCount", strconv.AppendInt(nil, s.Applications, 10))
 	return entry.Bytes(), nil
 }

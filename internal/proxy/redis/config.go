@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"time"
@@ -26,30 +25,14 @@ type Resolver interface {
 	Resolve(namespace, name string) (Target, bool)
 }
 
-// Dialer opens a connection to the Relay of an agent. It fails immediately with a NotConnectedError if the agent is not
-// connected.
-type Dialer interface {
-	Dial(ctx context.Context, agent string) (net.Conn, error)
-}
-
-// NotConnectedError reports that an agent is not connected.
-type NotConnectedError struct {
-	Agent string
-	Since time.Time // zero if the agent has not connected since the principal started
-}
-
-func (e *NotConnectedError) Error() string {
-	if e.Since.IsZero() {
-		return fmt.Sprintf("agent %s is not connected", e.Agent)
-	}
-	return fmt.Sprintf("agent %s is not connected since %s", e.Agent, e.Since.UTC().Format(time.RFC3339))
-}
+// DialFunc opens a connection to the Relay of an agent. It fails immediately if the agent is not connected.
+type DialFunc func(ctx context.Context, agent string) (net.Conn, error)
 
 // Config configures a Server. Zero durations and numbers select the default.
 type Config struct {
-	Hub     Endpoint // the hub's Redis. Its credentials are not used, because clients authenticate themselves.
-	Agents  Resolver
-	Tunnels Dialer
+	Hub    Endpoint // the hub's Redis. Its credentials are not used, because clients authenticate themselves.
+	Agents Resolver
+	Dial   DialFunc
 
 	// Rewrite changes a value of an agent before the hub receives it. It is called for Targets with Rewrite.
 	Rewrite func(agent string, kind Kind, json []byte) []byte
@@ -59,16 +42,12 @@ type Config struct {
 	StaleAfter time.Duration // 500 ms
 	Timeout    time.Duration // 2 s
 
-	CacheBytes  int           // limit for all cached values: 256 MiB
-	CacheIdle   time.Duration // a value that is not read for this time is not kept fresh: 2 min
-	CacheMaxAge time.Duration // a fresh value is requested again after this time: 10 min
-	MaxValue    int           // largest uncompressed value of an agent: 64 MiB
+	CacheIdle time.Duration // a value that is not read for this time is not kept fresh: 2 min
 
 	// MaxClients limits the clients, and with them the connections to the hub's Redis: 5,000. Redis accepts 10,000 by
 	// default.
 	MaxClients   int
 	MaxPipeline  int           // requests of one client without a reply above which no more are read: 1,024
-	MaxRequest   int           // bytes of one request: 512 MiB
 	FirstRequest time.Duration // time for the first request: 10 s
 	IdleTimeout  time.Duration // a silent client that is not subscribed is disconnected: 10 min
 	WriteTimeout time.Duration // a client that takes no bytes is disconnected: 30 s
@@ -83,13 +62,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	orDefault(&c.StaleAfter, 500*time.Millisecond)
 	orDefault(&c.Timeout, 2*time.Second)
-	orDefault(&c.CacheBytes, 256<<20)
 	orDefault(&c.CacheIdle, 2*time.Minute)
-	orDefault(&c.CacheMaxAge, 10*time.Minute)
-	orDefault(&c.MaxValue, 64<<20)
 	orDefault(&c.MaxClients, 5_000)
 	orDefault(&c.MaxPipeline, 1024)
-	orDefault(&c.MaxRequest, 512<<20)
 	orDefault(&c.FirstRequest, 10*time.Second)
 	orDefault(&c.IdleTimeout, 10*time.Minute)
 	orDefault(&c.WriteTimeout, 30*time.Second)

@@ -63,17 +63,13 @@ func (e *Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	if strings.HasPrefix(e.Address, "/") {
 		network = "unix"
 	}
-	dialer := &net.Dialer{}
-	if e.TLS == nil {
-		conn, err := dialer.DialContext(ctx, network, e.Address)
-		if err != nil {
-			return nil, fmt.Errorf("connect to Redis at %s: %w", e.Address, err)
-		}
-		return conn, nil
+	dial, with := (&net.Dialer{}).DialContext, ""
+	if e.TLS != nil {
+		dial, with = (&tls.Dialer{Config: e.TLS}).DialContext, " with TLS"
 	}
-	conn, err := (&tls.Dialer{NetDialer: dialer, Config: e.TLS}).DialContext(ctx, network, e.Address)
+	conn, err := dial(ctx, network, e.Address)
 	if err != nil {
-		return nil, fmt.Errorf("connect to Redis at %s with TLS: %w", e.Address, err)
+		return nil, fmt.Errorf("connect to Redis at %s%s: %w", e.Address, with, err)
 	}
 	return conn, nil
 }
@@ -98,31 +94,15 @@ func (e *Endpoint) connect(ctx context.Context) (net.Conn, error) {
 	case as.Username == "":
 		args = []string{"AUTH", as.Password}
 	}
-	if _, err := ask(conn, args...); err != nil {
+	if _, err := newRequestConn(conn, shortReply).do(ctx, args...); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("authenticate to Redis at %s: %w", e.Address, err)
 	}
-	return conn, nil
+	return conn, conn.SetDeadline(time.Time{})
 }
 
-// ask sends one request over a connection that nothing else uses yet, and returns the elements of the reply.
-func ask(conn net.Conn, args ...string) ([][]byte, error) {
-	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		return nil, err
-	}
-	if _, err := conn.Write(appendCommand(nil, args...)); err != nil {
-		return nil, err
-	}
-	reply, err := newReplyReader(conn, limits{bulk: maxLine, elements: 16, total: maxLine}).next()
-	if err != nil {
-		return nil, err
-	}
-	values, err := decode(reply)
-	if err != nil {
-		return nil, err
-	}
-	return values, conn.SetDeadline(time.Time{})
-}
+// shortReply bounds a reply without a value.
+var shortReply = limits{bulk: maxLine, elements: 16, total: maxLine}
 
 // Ping connects, authenticates and sends PING.
 func (e *Endpoint) Ping(ctx context.Context) error {
@@ -131,9 +111,7 @@ func (e *Endpoint) Ping(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	reply, err := ask(conn, "PING")
+	reply, err := newRequestConn(conn, shortReply).do(ctx, "PING")
 	if err != nil {
 		return fmt.Errorf("ping Redis: %w", err)
 	}

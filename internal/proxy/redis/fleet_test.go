@@ -43,12 +43,8 @@ func (f *fleet) Dial(_ context.Context, agent string) (net.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.agents[agent]
-	if a == nil || a.gone {
-		missing := &NotConnectedError{Agent: agent}
-		if a != nil {
-			missing.Since = a.away
-		}
-		return nil, missing
+	if a.gone {
+		return nil, fmt.Errorf("agent %s is not connected since %s", agent, a.away.Format(time.RFC3339))
 	}
 	a.dials++
 	hub, spoke := tunnel(f.t)
@@ -142,7 +138,7 @@ func newWorld(t testing.TB, change func(*Config)) *world {
 		w.spokes[name] = spoke
 		w.agents[name] = &fakeAgent{relay: &Relay{Redis: spoke.endpoint()}, conns: map[net.Conn]bool{}}
 	}
-	cfg := Config{Hub: Endpoint{Address: w.hub.address()}, Agents: w, Tunnels: w}
+	cfg := Config{Hub: Endpoint{Address: w.hub.address()}, Agents: w, Dial: w.Dial}
 	if change != nil {
 		change(&cfg)
 	}

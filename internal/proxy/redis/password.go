@@ -1,9 +1,10 @@
 package redis
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/subtle"
 	"errors"
+	"io"
 	"net"
 )
 
@@ -26,7 +27,7 @@ func RequirePassword(conn net.Conn, password string) (net.Conn, error) {
 			}
 		}
 		if accepted {
-			return &prefixedConn{Conn: conn, first: forward, rest: requests.r}, nil
+			return &prefixedConn{conn, io.MultiReader(bytes.NewReader(forward), requests.r)}, nil
 		}
 		if isWord(args[0], "QUIT") {
 			return nil, errQuit
@@ -58,19 +59,11 @@ func checkPassword(args [][]byte, password string) (reply, forward []byte, accep
 // prefixedConn is a connection of which some bytes were read already.
 type prefixedConn struct {
 	net.Conn
-	first []byte
-	rest  *bufio.Reader
+	from io.Reader
 }
 
 // Read implements net.Conn.
-func (c *prefixedConn) Read(b []byte) (int, error) {
-	if len(c.first) == 0 {
-		return c.rest.Read(b)
-	}
-	n := copy(b, c.first)
-	c.first = c.first[n:]
-	return n, nil
-}
+func (c *prefixedConn) Read(b []byte) (int, error) { return c.from.Read(b) }
 
 // WriteError reports to a client of an agent why it is not connected to the hub's Redis.
 func WriteError(conn net.Conn, err error) {

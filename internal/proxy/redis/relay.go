@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -17,16 +16,20 @@ import (
 // nothing else. It checks every request of the hub.
 type Relay struct {
 	Redis Endpoint
-	Idle  time.Duration // a silent connection is closed after this time: default 2 min
-	Log   *slog.Logger
 }
+
+const (
+	relayIdle    = 2 * time.Minute  // a silent connection is closed
+	relayTimeout = 10 * time.Second // for a reply of Redis, and for bytes that the hub takes
+	relayPending = 512              // requests without a reply
+)
 
 // relayLimits bound the hub's requests.
 var relayLimits = limits{bulk: 4 << 10, elements: 1024, total: 2 << 20}
 
 // Serve serves one connection of the hub until either end closes it, or ctx ends. It takes ownership of conn.
 func (r *Relay) Serve(ctx context.Context, conn net.Conn) error {
-	f := newReplyForwarder(conn, agentConnStall, agentConnStall)
+	f := newReplyForwarder(conn, relayTimeout, relayTimeout)
 	f.message = func(frame []byte, _ message) error { return f.write(frame, false) }
 	redis, err := r.Redis.connect(ctx)
 	if err != nil {
@@ -55,13 +58,11 @@ var errRefused = errors.New("refused by the agent")
 
 // forward forwards the requests that the hub can make.
 func (r *Relay) forward(conn net.Conn, f *replyForwarder) error {
-	idle := r.Idle
-	orDefault(&idle, 2*time.Minute)
 	requests := newCommandReader(readFunc(func(b []byte) (int, error) {
-		if err := f.waitRoom(maxAgentRequests); err != nil {
+		if err := f.waitRoom(relayPending); err != nil {
 			return 0, err
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(idle))
+		_ = conn.SetReadDeadline(time.Now().Add(relayIdle))
 		return conn.Read(b)
 	}), relayLimits)
 	for {

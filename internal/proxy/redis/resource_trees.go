@@ -9,24 +9,19 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // Trees follows the resource trees of Applications that Argo CD's controller stores in a Redis.
 type Trees struct {
-	Redis   Endpoint
-	Version string // of Argo CD's cache: default 1.8.3
-
-	// Apps lists the Applications whose trees are read, as keys name them: "<name>" or "<namespace>_<name>". It is called
-	// after every connect.
-	Apps func() []string
-	// Changed receives a tree as JSON, in the parts in which it is stored. If there is no tree, there are no parts.
-	Changed func(app string, parts [][]byte)
-
-	Log *slog.Logger // if nil, nothing is logged
+	redis   Endpoint
+	apps    func() []string
+	changed func(app string, parts [][]byte)
+	log     *slog.Logger
 
 	mu   sync.Mutex
 	todo map[string]bool // Applications whose trees have to be read
-	all  bool            // so do the trees of all that Apps lists
+	all  bool            // so do the trees of all that apps lists
 	wake chan struct{}   // holds one value if there is something to read
 }
 
@@ -35,24 +30,23 @@ const (
 	mostTodo    = 100_000   // above this number of Applications, all trees are read
 )
 
+// NewTrees returns Trees for Run. apps lists the Applications whose trees are read, as keys name them: "<name>" or
+// "<namespace>_<name>". It is called after every connect. changed receives a tree as JSON, in the parts in which it is
+// stored. If there is no tree, there are no parts.
+func NewTrees(redis Endpoint, apps func() []string, changed func(app string, parts [][]byte), log *slog.Logger) *Trees {
+	return &Trees{redis: redis, apps: apps, changed: changed, log: orDiscard(log), todo: map[string]bool{}, wake: make(chan struct{}, 1)}
+}
+
 // Look requests the tree of an Application. It does not wait.
 func (t *Trees) Look(app string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.todo == nil || len(t.todo) >= mostTodo {
-		t.all = t.all || t.todo != nil
-		t.todo = map[string]bool{}
+	if len(t.todo) < mostTodo {
+		t.todo[app] = true
+	} else {
+		t.all = true
 	}
-	t.todo[app] = true
-	poke(t.waker())
-}
-
-// waker returns t.wake. The caller must hold t.mu.
-func (t *Trees) waker() chan struct{} {
-	if t.wake == nil {
-		t.wake = make(chan struct{}, 1)
-	}
-	return t.wake
+	poke(t.wake)
 }
 
 // next returns an Application whose tree has to be read.
@@ -62,11 +56,8 @@ func (t *Trees) next() (app string, ok bool) {
 	if t.all {
 		t.all = false
 		t.mu.Unlock()
-		apps := t.Apps()
+		apps := t.apps()
 		t.mu.Lock()
-		if t.todo == nil {
-			t.todo = map[string]bool{}
-		}
 		for _, app := range apps {
 			t.todo[app] = true
 		}
@@ -78,24 +69,19 @@ func (t *Trees) next() (app string, ok bool) {
 	return "", false
 }
 
-// Run follows the trees until ctx ends. While Redis is unreachable, Changed is not called.
+// Run follows the trees until ctx ends. While Redis is unreachable, changed is not called.
 func (t *Trees) Run(ctx context.Context) error {
-	orDefault(&t.Version, "1.8.3")
-	t.Log = orDiscard(t.Log)
 	logged := false
-	for pause := 200 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 10*time.Second) {
+	for pause := (backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}); ctx.Err() == nil; pause.Wait(ctx, 0) {
 		began := time.Now()
 		err := t.follow(ctx)
 		if time.Since(began) > time.Minute {
-			pause, logged = 200*time.Millisecond, false
+			pause.Reset()
+			logged = false
 		}
 		if !logged && ctx.Err() == nil {
 			logged = true
-			t.Log.WarnContext(ctx, "Failed to follow resource trees, retrying", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
+			t.log.WarnContext(ctx, "Failed to follow resource trees, retrying", "error", err)
 		}
 	}
 	return nil
@@ -103,21 +89,21 @@ func (t *Trees) Run(ctx context.Context) error {
 
 // follow reads every tree once, and then those that change.
 func (t *Trees) follow(ctx context.Context) error {
-	conn, err := t.Redis.connect(ctx)
+	conn, err := t.redis.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	requests, err := t.Redis.connect(ctx)
+	requests, err := t.redis.connect(ctx)
 	if err != nil {
 		return err
 	}
 	client := newRequestConn(requests, limits{bulk: largestTree, elements: 16, total: largestTree + 1024})
-	defer client.shut()
+	defer client.close()
 	messages := newReplyReader(conn, limits{bulk: 64 << 10, elements: 16, total: 256 << 10})
-	_, err = conn.Write(appendCommand(nil, "PSUBSCRIBE", "app|"+string(ManagedResources)+"|*|"+t.Version))
+	_, err = conn.Write(appendCommand(nil, "PSUBSCRIBE", "app|"+string(ManagedResources)+"|*|"+cacheVersion))
 	var confirmation []byte
 	if err == nil {
 		confirmation, err = messages.next()
@@ -130,7 +116,6 @@ func (t *Trees) follow(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	t.all = true
-	wake := t.waker()
 	t.mu.Unlock()
 	failed := make(chan error, 1)
 	go func() { failed <- t.readChanges(messages) }()
@@ -143,7 +128,7 @@ func (t *Trees) follow(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-wake:
+		case <-t.wake:
 		case err := <-failed:
 			return err
 		}
@@ -175,7 +160,7 @@ func (t *Trees) read(ctx context.Context, c *requestConn, app string) error {
 		if shard > 0 {
 			key += strconv.Itoa(shard) + "|"
 		}
-		part, err := t.get(ctx, c, key+t.Version)
+		part, err := t.get(ctx, c, key+cacheVersion)
 		if err != nil {
 			return fmt.Errorf("read resource tree: %w", err)
 		}
@@ -189,7 +174,7 @@ func (t *Trees) read(ctx context.Context, c *requestConn, app string) error {
 		}
 		parts = append(parts, part)
 	}
-	t.Changed(app, parts)
+	t.changed(app, parts)
 	return nil
 }
 
@@ -208,7 +193,7 @@ func (t *Trees) get(ctx context.Context, c *requestConn, key string) ([]byte, er
 	}
 	tree, err := unzip(values[0], largestTree)
 	if err != nil { // other trees can be readable
-		t.Log.WarnContext(ctx, "Failed to read resource tree", "key", key, "error", err)
+		t.log.WarnContext(ctx, "Failed to read resource tree", "key", key, "error", err)
 		return nil, nil
 	}
 	return tree, nil

@@ -47,7 +47,7 @@ type Stats struct {
 func New(cfg Config) *Server {
 	srv := &Server{cfg: cfg.withDefaults(), clients: map[*clientConn]bool{}}
 	srv.agents = agentPool{
-		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, counts: &srv.counts,
+		cfg: &srv.cfg, cache: newCache(cacheBytes), tasks: &srv.tasks, counts: &srv.counts,
 		clients: map[string]*agentClient{},
 	}
 	return srv
@@ -72,6 +72,7 @@ func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 		c.replies.fail(errShutdown)
 	}
 	srv.tasks.Wait()
+	srv.agents.close()
 	return err
 }
 

@@ -3,7 +3,6 @@ package redis
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,7 +87,7 @@ func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
 		least, most = 2, 2
 	case "RENAME":
 		least, most, names = 2, 2, 2
-	case "SET", "SETEX", "PSETEX":
+	case "SET":
 		if given < 3 {
 			return s.refuse("%s requires a time to live", name)
 		}
@@ -117,13 +116,13 @@ func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
 		s.quota.remove(args[1:]...)
 	case "RENAME":
 		s.quota.rename(args[1], args[2])
-	case "SET", "SETEX", "PSETEX":
-		value, life, why := stored(name, args)
+	case "SET":
+		life, conditional, why := timeToLive(args[3:])
 		if why == "" && (life <= 0 || life > s.limits.Life) {
 			why = fmt.Sprintf("%s requires a time to live of at most %s", name, s.limits.Life)
 		}
 		if why == "" {
-			why = s.quota.charge(s.agent, args[1], len(args[1])+len(value), life, conditional(name, args), s.limits)
+			why = s.quota.charge(s.agent, args[1], len(args[1])+len(args[2]), life, conditional, s.limits)
 		}
 		if why != "" {
 			return s.refuse("%s", why)
@@ -133,32 +132,13 @@ func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
 	return nil
 }
 
-// conditional reports whether Redis can keep the old value instead.
-func conditional(name string, args [][]byte) bool {
-	return name == "SET" && slices.ContainsFunc(args[3:], func(arg []byte) bool { return isWord(arg, "NX") || isWord(arg, "XX") })
-}
-
-// stored returns the value and the time to live that a command sets.
-func stored(name string, args [][]byte) (value []byte, life time.Duration, refused string) {
-	number := func(b []byte, unit time.Duration) time.Duration {
-		n, err := strconv.ParseInt(string(b), 10, 64)
-		if err != nil || n < 0 || n > int64(1000*24*time.Hour/time.Millisecond) {
-			return -1
-		}
-		return time.Duration(n) * unit
-	}
-	switch {
-	case name != "SET" && len(args) != 4:
-		return nil, 0, name + " requires a key, a time and a value"
-	case name == "SETEX":
-		return args[3], number(args[2], time.Second), ""
-	case name == "PSETEX":
-		return args[3], number(args[2], time.Millisecond), ""
-	}
-	for options := args[3:]; len(options) > 0; options = options[1:] {
+// timeToLive reads the options of SET. If conditional, Redis can keep the old value instead.
+func timeToLive(options [][]byte) (life time.Duration, conditional bool, refused string) {
+	for ; len(options) > 0; options = options[1:] {
 		unit := time.Duration(0)
 		switch {
 		case isWord(options[0], "NX"), isWord(options[0], "XX"):
+			conditional = true
 			continue
 		case isWord(options[0], "EX"):
 			unit = time.Second
@@ -166,11 +146,16 @@ func stored(name string, args [][]byte) (value []byte, life time.Duration, refus
 			unit = time.Millisecond
 		}
 		if unit == 0 || len(options) < 2 || life != 0 {
-			return nil, 0, "SET is allowed only with EX or PX, and NX or XX"
+			return 0, false, "SET is allowed only with EX or PX, and NX or XX"
 		}
-		life, options = number(options[1], unit), options[1:]
+		options = options[1:]
+		n, err := strconv.ParseInt(string(options[0]), 10, 64)
+		if err != nil || n < 0 || n > int64(1000*24*time.Hour/time.Millisecond) {
+			n = -1
+		}
+		life = time.Duration(n) * unit
 	}
-	return args[2], life, ""
+	return life, conditional, ""
 }
 
 // withoutPrefix returns a message of Redis with the names that the agent used.

@@ -61,7 +61,7 @@ func checkTenantRequest(t *testing.T, prefix string, args [][]byte) {
 	switch {
 	case name == "HELLO" || name == "PING":
 		names = nil
-	case slices.Contains([]string{"SET", "SETEX", "PSETEX", "PUBLISH", "GET", "TTL", "PTTL", "STRLEN"}, name):
+	case slices.Contains([]string{"SET", "PUBLISH", "GET", "TTL", "PTTL", "STRLEN"}, name):
 		names = names[:1]
 	case slices.Contains([]string{"MGET", "EXISTS", "DEL", "UNLINK", "RENAME", "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE"}, name):
 	default:

@@ -14,7 +14,7 @@ func (t *Tenants) Purge(ctx context.Context, prefixes map[string]bool) error {
 		return err
 	}
 	c := newRequestConn(conn, limits{bulk: t.Limits.withDefaults().Value, elements: 100_000, total: 64 << 20})
-	defer c.shut()
+	defer c.close()
 	for cursor := "0"; ; {
 		reply, err := c.doRaw(ctx, 1, appendCommand(nil, "SCAN", cursor, "MATCH", "argocd-agent|*", "COUNT", "1000"))
 		var names []string

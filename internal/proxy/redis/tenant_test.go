@@ -124,7 +124,7 @@ func TestTenants_AllowedCommands(t *testing.T) {
 		{"RANDOMKEY"}, {"COPY", "secret", "mine"}, {"MIGRATE"}, {"DUMP", "secret"}, {"OBJECT", "HELP"}, {"SORT", "x"},
 		{"SSUBSCRIBE", "x"}, {"PUBSUB", "CHANNELS"}, {"SET", "x", "y"}, {"SET", "x", "y", "NX"}, {"SET", "x", "y", "EX", "0"},
 		{"SET", "x", "y", "KEEPTTL"}, {"SET", "x", "y", "EX", "9999999"}, {"SET", "x", "y", "EX", "10", "GET"},
-		{"SET", "x", "y", "EX", "-1"}, {"SET", "x", "y", "EX", "1", "PX", "1"}, {"SETNX", "x", "y"}, {"APPEND", "x", "y"},
+		{"SET", "x", "y", "EX", "-1"}, {"SET", "x", "y", "EX", "1", "PX", "1"}, {"SETNX", "x", "y"}, {"SETEX", "x", "10", "y"}, {"PSETEX", "x", "10000", "y"}, {"APPEND", "x", "y"},
 		{"GET"}, {"GET", "a", "b"}, {"DEL"}, {"PUBLISH", "x"}, {"GET", strings.Repeat("x", 5000)}, {"LPUSH", "x", "y"}, {"WAIT", "1", "0"},
 		{"MGET"}, append([]string{"MGET"}, make([]string, maxReads+1)...), {"MGET", "x", strings.Repeat("x", 5000)}, {"PING", strings.Repeat("x", 5000)},
 		{"SUBSCRIBE"}, {"HELLO", "4"}, {"HELLO", "x"}, {"XADD", "s", "*", "a", "b"}, {"BLPOP", "x", "0"}, {"EXPIRE", "x", "0"},
@@ -139,7 +139,7 @@ func TestTenants_AllowedCommands(t *testing.T) {
 	c := l.client("w1")
 	for _, accepted := range [][]string{
 		{"AUTH", "anything"}, {"CLIENT", "SETINFO", "LIB-NAME", "go-redis"}, {"SELECT", "3"}, {"CLIENT", "SETNAME", "x"},
-		{"SETEX", "x", "10", "y"}, {"PSETEX", "x", "10000", "y"}, {"SET", "x", "y", "PX", "5000", "XX"},
+		{"SET", "x", "y", "EX", "10"}, {"SET", "x", "y", "PX", "5000", "XX"},
 	} {
 		c.expect("+OK", accepted...)
 	}

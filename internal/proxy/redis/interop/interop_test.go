@@ -45,7 +45,7 @@ func (h *hub) Dial(context.Context, string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.away {
-		return nil, &proxy.NotConnectedError{Agent: "w1", Since: time.Unix(0, 0)}
+		return nil, errors.New("agent w1 is not connected")
 	}
 	near, far := net.Pipe()
 	h.conns = append(h.conns, near)
@@ -90,7 +90,7 @@ func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
 	}
 	spoke := direct(t, atSpoke.Address)
 	h := &hub{t: t, relay: &proxy.Relay{Redis: proxy.Endpoint{Address: atSpoke.Address, Credentials: proxy.Fixed("", password)}}}
-	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: atHub.Address}, Agents: h, Tunnels: h})
+	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: atHub.Address}, Agents: h, Dial: h.Dial})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func store(t *testing.T, client *redis.Client) {
 	commands, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for range 100 {
 			pipe.Get(ctx, "mfst|y|1.8.3.gz")
-			pipe.Exists(ctx, hubTree)
+			pipe.Exists(ctx, "mfst|y|1.8.3.gz")
 		}
 		return nil
 	})
@@ -171,7 +171,7 @@ func trees(t *testing.T, h *hub, client, spoke *redis.Client) {
 	if value, err := client.Get(ctx, hubTree).Result(); err != nil || value != "tree" {
 		t.Error(value, err)
 	}
-	if err := client.Get(ctx, hubChannel).Err(); err == nil || err.Error() != "ERR agent w1 is not connected since 1970-01-01T00:00:00Z" {
+	if err := client.Get(ctx, hubChannel).Err(); err == nil || err.Error() != "ERR agent w1 is not connected" {
 		t.Error(err)
 	}
 	h.set(false)
