@@ -44,7 +44,6 @@ type agentClient struct {
 	reads    map[string]*inflightRead
 
 	channels map[string]*channel
-	running  bool          // a goroutine maintains the subscription
 	changed  chan struct{} // channels or subscribers changed
 	retry    chan struct{} // the agent's connection changed: retry immediately
 }
@@ -69,6 +68,7 @@ func (a *agentPool) client(name string) *agentClient {
 			retry:    make(chan struct{}, 1),
 		}
 		p.ctx, p.cancel = context.WithCancel(a.ctx)
+		a.tasks.Go(p.runSubscription)
 		a.clients[name] = p
 	}
 	return p
@@ -118,7 +118,6 @@ func (a *agentPool) forget(name string) {
 }
 
 func (p *agentClient) dial(ctx context.Context) (net.Conn, error) {
-	p.pool.counts.dials.Add(1)
 	return p.pool.cfg.Dial(ctx, p.name)
 }
 

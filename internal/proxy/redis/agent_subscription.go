@@ -45,7 +45,7 @@ func (p *agentClient) want(name string, until time.Time) *channel {
 	if ch == nil {
 		ch = &channel{seq: p.pool.nextSeq(), subscribers: map[*subscriber]bool{}}
 		p.channels[name] = ch
-		p.wake()
+		poke(p.changed)
 	}
 	if until.After(ch.wantedUntil) {
 		ch.wantedUntil = until
@@ -57,17 +57,8 @@ func (p *agentClient) want(name string, until time.Time) *channel {
 func (p *agentClient) release(name string, ch *channel, now time.Time) {
 	if len(ch.subscribers) == 0 && !now.Before(ch.wantedUntil) {
 		delete(p.channels, name)
-		p.wake()
+		poke(p.changed)
 	}
-}
-
-// wake makes the subscription follow the channels and subscribers. The caller must hold pool.mu.
-func (p *agentClient) wake() {
-	if !p.running && len(p.channels) > 0 && p.ctx.Err() == nil {
-		p.running = true
-		p.pool.tasks.Go(p.runSubscription)
-	}
-	poke(p.changed)
 }
 
 func poke(c chan struct{}) {
@@ -113,7 +104,7 @@ func (a *agentPool) bind(s *subscriber) {
 		ch := p.want(local, time.Time{})
 		ch.subscribers[s] = true
 		s.due = ch.confirmed
-		p.wake()
+		poke(p.changed)
 	}
 }
 
@@ -175,17 +166,20 @@ func (a *agentPool) invalidate(agent, app string) {
 	}
 }
 
-// runSubscription maintains the agent's one subscription while a channel is wanted.
+// runSubscription maintains the agent's one subscription while a channel is wanted, until the agent is forgotten.
 func (p *agentClient) runSubscription() {
 	pause := backoff.Backoff{Min: firstRetry, Max: lastRetry, Jitter: rand.Float64}
-	for {
+	for p.ctx.Err() == nil {
 		p.pool.mu.Lock()
-		if len(p.channels) == 0 || p.ctx.Err() != nil {
-			p.running = false
-			p.pool.mu.Unlock()
-			return
-		}
+		unused := len(p.channels) == 0
 		p.pool.mu.Unlock()
+		if unused {
+			select {
+			case <-p.changed:
+			case <-p.ctx.Done():
+			}
+			continue
+		}
 		began := time.Now()
 		err := p.subscription()
 		p.subscriptionLost()

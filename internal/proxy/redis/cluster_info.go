@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -112,17 +112,10 @@ func (c *ClusterInfo) due(ctx context.Context, all bool) []ClusterState {
 	states := c.states()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.agents
-	if all { // agents that do not exist any longer are dropped
-		c.agents = make(map[string]*agentInfo, len(states))
-	}
 	var due []ClusterState
+	exists := map[string]bool{}
 	for _, s := range states {
-		if a := known[s.Agent]; a != nil {
-			c.agents[s.Agent] = a
-		} else if !all {
-			continue
-		}
+		exists[s.Agent] = true
 		a := c.agent(s.Agent)
 		if !all && !a.changed {
 			continue
@@ -134,6 +127,7 @@ func (c *ClusterInfo) due(ctx context.Context, all bool) []ClusterState {
 		}
 		a.changed, a.outdated = false, false
 	}
+	maps.DeleteFunc(c.agents, func(name string, _ *agentInfo) bool { return !exists[name] })
 	return due
 }
 
@@ -207,19 +201,9 @@ func (c *ClusterInfo) read(ctx context.Context, agent string) ([]byte, error) {
 	}
 	conn := newRequestConn(tunnel, limits{bulk: maxClusterInfo, elements: 16, total: 2*maxClusterInfo + maxLine})
 	defer conn.close()
-	key := "cluster|info|" + inCluster + "|" + cacheVersion
-	values, err := conn.do(ctx, "MGET", key, key+gzipSuffix)
-	if err != nil || len(values) != 2 {
-		return nil, errors.Join(err, fmt.Errorf("%d values for two keys", len(values)))
-	}
-	info := values[0]
-	if values[1] != nil {
-		if info, err = unzip(values[1], maxClusterInfo); err != nil {
-			return nil, err
-		}
-	}
-	if info == nil {
-		return nil, nil
+	info, err := conn.get(ctx, "cluster|info|"+inCluster+"|"+cacheVersion, maxClusterInfo)
+	if err != nil || info == nil {
+		return nil, err
 	}
 	return info, rawjson.Check(info, maxClusterInfo)
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -33,17 +34,19 @@ func convert(value []byte, zipped, wantZipped bool, most int, rewrite func([]byt
 	return zip(plain)
 }
 
+var errCompression = errors.New("decompress value")
+
 func unzip(value []byte, most int) ([]byte, error) {
+	var plain []byte
 	r, err := gzip.NewReader(bytes.NewReader(value))
-	if err != nil {
-		return nil, fmt.Errorf("decompress value: %w", err)
+	if err == nil {
+		plain, err = io.ReadAll(io.LimitReader(r, int64(most)+1))
 	}
-	plain, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	if err != nil {
-		return nil, fmt.Errorf("decompress value: %w", err)
-	}
-	if len(plain) > most {
-		return nil, fmt.Errorf("value has more than %d bytes", most)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errCompression, err)
+	case len(plain) > most:
+		return nil, fmt.Errorf("%w: more than %d bytes", errCompression, most)
 	}
 	return plain, nil
 }

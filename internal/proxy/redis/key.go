@@ -2,6 +2,7 @@ package redis
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 )
 
@@ -47,7 +48,7 @@ func parseKey(b []byte) (appKey, bool) {
 	k.rest, k.zipped = strings.CutSuffix(rest, gzipSuffix)
 	k.version = k.rest
 	if shard, version, found := strings.Cut(k.rest, "|"); found {
-		if k.kind != ResourcesTree || !isNumber(shard) {
+		if _, err := strconv.ParseUint(shard, 10, 30); err != nil || k.kind != ResourcesTree {
 			return appKey{}, false
 		}
 		k.version = version
@@ -56,15 +57,6 @@ func parseKey(b []byte) (appKey, bool) {
 		return appKey{}, false
 	}
 	return k, true
-}
-
-func isNumber(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != "" && len(s) < 10
 }
 
 // names returns namespace and name. The namespace is empty for Applications in Argo CD's namespace.

@@ -20,40 +20,32 @@ func RequirePassword(conn net.Conn, password string) (net.Conn, error) {
 			}
 			return nil, err
 		}
-		reply, forward, accepted := checkPassword(args, password)
-		if len(reply) > 0 {
-			if _, err := conn.Write(reply); err != nil {
-				return nil, err
-			}
+		given, reply, forward := []byte(nil), "+OK\r\n", []byte(nil)
+		switch {
+		case isWord(args[0], "AUTH") && (len(args) == 2 || len(args) == 3):
+			given = args[len(args)-1]
+		case isWord(args[0], "HELLO") && len(args) >= 5 && isWord(args[2], "AUTH"):
+			given, reply, forward = args[4], "", appendCommand(nil, args[0], args[1])
 		}
-		if accepted {
+		accepted := given != nil && subtle.ConstantTimeCompare(given, []byte(password)) == 1
+		quit := isWord(args[0], "QUIT")
+		switch {
+		case accepted, quit:
+		case given != nil:
+			reply = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+		default:
+			reply = "-NOAUTH Authentication required.\r\n"
+		}
+		if _, err := io.WriteString(conn, reply); err != nil {
+			return nil, err
+		}
+		switch {
+		case accepted:
 			return &prefixedConn{conn, io.MultiReader(bytes.NewReader(forward), requests.r)}, nil
-		}
-		if isWord(args[0], "QUIT") {
+		case quit:
 			return nil, errQuit
 		}
 	}
-}
-
-// checkPassword answers one request of a client that has not authenticated. forward is the part of it for the hub.
-func checkPassword(args [][]byte, password string) (reply, forward []byte, accepted bool) {
-	matches := func(given []byte) bool { return subtle.ConstantTimeCompare(given, []byte(password)) == 1 }
-	wrong := errorReply("WRONGPASS invalid username-password pair or user is disabled.")
-	switch {
-	case isWord(args[0], "AUTH") && (len(args) == 2 || len(args) == 3):
-		if !matches(args[len(args)-1]) {
-			return wrong, nil, false
-		}
-		return []byte("+OK\r\n"), nil, true
-	case isWord(args[0], "HELLO") && len(args) >= 5 && isWord(args[2], "AUTH"):
-		if !matches(args[4]) {
-			return wrong, nil, false
-		}
-		return nil, appendCommand(nil, args[0], args[1]), true
-	case isWord(args[0], "QUIT"):
-		return []byte("+OK\r\n"), nil, false
-	}
-	return errorReply("NOAUTH Authentication required."), nil, false
 }
 
 // prefixedConn is a connection of which some bytes were read already.

@@ -48,7 +48,7 @@ func newReplyForwarder(client net.Conn, timeout, writeTimeout time.Duration) *re
 
 // connect takes ownership of a connection to Redis.
 func (f *replyForwarder) connect(redis net.Conn) {
-	f.requests = bufio.NewWriterSize(timeoutWriter{redis, dialTimeout}, bufferSize)
+	f.requests = bufio.NewWriterSize(timeoutWriter{redis, f.timeout}, bufferSize)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.redis = redis; f.err != nil {

@@ -27,6 +27,20 @@ func (c *requestConn) do(ctx context.Context, args ...string) ([][]byte, error) 
 	return decode(reply[0])
 }
 
+// get returns the value of a key that is stored plain or compressed, and nil if there is none.
+func (c *requestConn) get(ctx context.Context, key string, most int) ([]byte, error) {
+	values, err := c.do(ctx, "MGET", key, key+gzipSuffix)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(values) != 2:
+		return nil, protocolError("%d values for two keys", len(values))
+	case values[1] != nil:
+		return unzip(values[1], most)
+	}
+	return values[0], nil
+}
+
 // doRaw sends count requests together and returns their replies. After an error, the connection must be closed.
 func (c *requestConn) doRaw(ctx context.Context, count int, raw []byte) ([][]byte, error) {
 	deadline, ok := ctx.Deadline()

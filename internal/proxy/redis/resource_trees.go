@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -178,23 +179,14 @@ func (t *Trees) read(ctx context.Context, c *requestConn, app string) error {
 	return nil
 }
 
-// get reads a value, compressed or not. It returns nil if there is none.
+// get reads a part of a tree. It returns nil if there is none.
 func (t *Trees) get(ctx context.Context, c *requestConn, key string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	values, err := c.do(ctx, "MGET", key+gzipSuffix, key)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(values) != 2:
-		return nil, protocolError("%d values for two keys", len(values))
-	case values[0] == nil:
-		return values[1], nil
-	}
-	tree, err := unzip(values[0], largestTree)
-	if err != nil { // other trees can be readable
+	tree, err := c.get(ctx, key, largestTree)
+	if errors.Is(err, errCompression) { // other trees can be readable
 		t.log.WarnContext(ctx, "Failed to read resource tree", "key", key, "error", err)
 		return nil, nil
 	}
-	return tree, nil
+	return tree, err
 }

@@ -26,14 +26,13 @@ type Server struct {
 }
 
 type counters struct {
-	refused, dials, asked, hits, stale, messages, subscriptions atomic.Int64
+	refused, asked, hits, stale, messages, subscriptions atomic.Int64
 }
 
 // Stats are the figures for metrics.
 type Stats struct {
 	Clients       int64 // connected
 	Refused       int64 // clients above the limit
-	Dials         int64 // tunnels requested
 	Asked         int64 // requests to agents
 	Hits          int64 // replies from the cache
 	Stale         int64 // replies with the last known value, because the agent did not respond
@@ -168,7 +167,7 @@ func (srv *Server) Stats() Stats {
 	entries, bytes := len(srv.agents.cache.byID), srv.agents.cache.bytes
 	srv.agents.mu.Unlock()
 	return Stats{
-		Clients: clients, Refused: c.refused.Load(), Dials: c.dials.Load(), Asked: c.asked.Load(),
+		Clients: clients, Refused: c.refused.Load(), Asked: c.asked.Load(),
 		Hits: c.hits.Load(), Stale: c.stale.Load(), Messages: c.messages.Load(),
 		Subscriptions: c.subscriptions.Load(), CacheEntries: entries, CacheBytes: bytes,
 	}

@@ -197,7 +197,11 @@ func TestCache_UnusedValueNotKeptFresh(t *testing.T) {
 	w.spokes["w1"].do("SET", treeKey("cart"), "one")
 	c := w.user()
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
-	eventually(t, "the subscription was there", func() bool { return w.server.Stats().Dials >= 2 })
+	eventually(t, "the subscription was there", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.agents["w1"].dials >= 2
+	})
 	eventually(t, "the subscription is released", func() bool { return w.server.Stats().Subscriptions == 0 })
 	w.disconnect("w1")
 	c.expect("$3 one", "GET", treeKey("shop_cart"))
