@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -16,7 +15,6 @@ import (
 // Agent is the part of the proxy on the workload cluster. It is an http.Handler for requests from tunnels.
 type Agent struct {
 	config  AgentConfig
-	policy  atomic.Pointer[Policy]
 	proxy   httputil.ReverseProxy
 	kinds   *kindResolver
 	masks   *masks
@@ -34,25 +32,14 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		masks:   &masks{key: config.MaskKey},
 		tunnels: connlistener.New(),
 	}
-	a.policy.Store(&config.Policy)
 	a.proxy = httputil.ReverseProxy{
 		Rewrite:        a.rewrite,
 		Transport:      &transportSelector{server: config.Server},
 		ModifyResponse: a.modify,
 		ErrorHandler:   a.fail,
-		BufferPool:     buffers,
 		ErrorLog:       errorLog(config.Log),
 	}
 	return a, nil
-}
-
-// SetPolicy replaces the policy for new requests.
-func (a *Agent) SetPolicy(policy Policy) error {
-	if err := policy.Check(); err != nil {
-		return err
-	}
-	a.policy.Store(&policy)
-	return nil
 }
 
 // agentRequest is the state of one request. It is in the request's context.
@@ -81,8 +68,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.span.SetString(trace.RefusedBy, v.setting)
 		endSpan(v.span, v.code)
 		a.config.Observe(RequestResult{
-			Agent: a.config.Name, Request: v.request, Code: v.code, FirstByte: v.first, Total: time.Since(v.begin),
-			Upgrade: v.code == http.StatusSwitchingProtocols, Setting: v.setting, Application: v.app,
+			Request: v.request, Code: v.code, FirstByte: v.first, Setting: v.setting,
 		})
 	}()
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), agentRequestKey{}, v))
@@ -111,8 +97,7 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	v.request = parse(r, query)
 	v.span = startSpan(r.Context(), a.config.Trace, r, &v.request)
 	a.mapName(v, r)
-	policy := a.policy.Load()
-	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
+	decider := decider{policy: &a.config.Policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
 	if v.app, status = decider.decide(r, &v.request); status != nil {
 		return status
 	}
@@ -120,7 +105,7 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	if status := rejectStaleWrite(r, a.config.MaxWriteAge); status != nil {
 		return status
 	}
-	v.masked = policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
+	v.masked = a.config.Policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
 	if v.masked {
 		return a.masks.prepare(r)
 	}

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 )
+
+// agentTunnelIdle is the idle timeout of a tunnel. The hub closes its tunnels earlier.
+const agentTunnelIdle = 2 * time.Minute
 
 // Serve serves the requests of a tunnel. It returns when Run has accepted the tunnel. After Run has ended, it closes the
 // tunnel.
@@ -22,8 +26,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		Handler:                      a,
 		BaseContext:                  func(net.Listener) context.Context { return ctx },
 		DisableGeneralOptionsHandler: true,
-		ReadHeaderTimeout:            a.config.Idle, // tunnels may be opened in advance
-		IdleTimeout:                  a.config.Idle,
+		ReadHeaderTimeout:            agentTunnelIdle, // tunnels may be opened in advance
+		IdleTimeout:                  agentTunnelIdle,
 		MaxHeaderBytes:               maxHeaders + 4<<10, // more than the hub accepts
 		ErrorLog:                     errorLog(a.config.Log),
 	}

@@ -41,7 +41,6 @@ type AgentConfig struct {
 	Log     *slog.Logger  // may be nil
 	Trace   *trace.Tracer // may be nil
 
-	Idle        time.Duration // 2 min: idle timeout of a tunnel; the hub closes its tunnels earlier
 	MaxWriteAge time.Duration // 10 s: how long the body of a write may be delayed; see rejectStaleWrite
 }
 
@@ -67,7 +66,6 @@ func (c *AgentConfig) setDefaults() error {
 			return fmt.Errorf("generate mask key: %w", err)
 		}
 	}
-	orDefault(&c.Idle, 2*time.Minute)
 	orDefault(&c.MaxWriteAge, 10*time.Second)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 )
 
 func TestHub_DisconnectedAgentIsAnImmediateStatus(t *testing.T) {
@@ -89,6 +90,7 @@ func documents(w http.ResponseWriter, r *http.Request) {
 func TestDiscoveryCache_ServesWhileTheAgentIsDisconnected(t *testing.T) {
 	s := newStage(t, fakeServer(t, documents), options{})
 	s.ask(t, s.client, http.MethodGet, "/openapi/v2", nil, "Accept", "application/json")
+	s.ask(t, s.client, http.MethodGet, "/apis", nil, "Accept", "application/json")
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil)
 	if err := s.hub.PrefetchDiscovery(t.Context(), "w1"); err != nil {
 		t.Fatal(err)
@@ -101,12 +103,11 @@ func TestDiscoveryCache_ServesWhileTheAgentIsDisconnected(t *testing.T) {
 		{"/version", "", "", `{"path":"/version"}`},
 		{"/apis", aggregatedDiscovery, "", `{"aggregated":"/apis"}`},
 		{"/apis", aggregatedDiscovery, "identity", `{"aggregated":"/apis"}`},
-		{"/openapi/v2", "application/json", "", `{"path":"/openapi/v2"}`},
-		{"/apis", "application/json", "", ""},       // of another type than we have
-		{"/openapi/v3", "application/json", "", ""}, // never seen
+		{"/apis", "application/json", "", ""},       // the index is not cached
+		{"/openapi/v2", "application/json", "", ""}, // nor is this
 		{"/api/v1/namespaces/a/pods/p", "", "", ""}, // no document
 		{"/version?timeout=32s", "application/json", "", `{"path":"/version"}`},
-		{"/openapi/v2?x=y", "application/json", "", ""}, // another question
+		{"/version?x=y", "application/json", "", ""}, // another question
 	} {
 		var headers []string
 		if test.accept != "" {
@@ -155,38 +156,20 @@ func TestDiscoveryCache_ServesWhileTheAgentIsUnresponsive(t *testing.T) {
 	}
 }
 
-func TestDiscoveryCache_IsBoundedAndShared(t *testing.T) {
-	c := newDiscoveryCache(10<<10, 40<<10)
-	key := func(agent string, path int) documentKey {
-		return documentKey{pathKey: pathKey{agent: agent, uri: fmt.Sprint("/", path)}}
+func TestDiscoveryCache_IsBounded(t *testing.T) {
+	c := &discoveryCache{documents: map[documentKey]document{}}
+	body := unique.Make(strings.Repeat("x", maxDocument))
+	for i := range 2 * maxDocuments / maxDocument {
+		c.put(documentKey{fmt.Sprint("agent", i), "/apis"}, document{body: body})
+		c.put(documentKey{"agent0", "/apis"}, document{body: body}) // replaces its own
 	}
-	same := make([]byte, 8<<10)
-	for i := range 20 {
-		c.put(key(fmt.Sprint("agent", i), 0), http.Header{}, same)
+	if c.size != maxDocuments || len(c.documents) != maxDocuments/maxDocument {
+		t.Errorf("%d documents have %d bytes", len(c.documents), c.size)
 	}
-	if len(c.byKey) != 20 || c.size != 8<<10+20*overhead {
-		t.Errorf("%d copies of one document take %d bytes", len(c.byKey), c.size)
-	}
-	for i := range 20 {
-		unique := make([]byte, 4<<10)
-		unique[0] = byte(i + 1)
-		c.put(key("greedy", i), http.Header{}, unique)
-		if c.agents["greedy"] > c.perAgent || c.size > c.total {
-			t.Fatalf("%d bytes of one, %d of all", c.agents["greedy"], c.size)
-		}
-	}
-	if len(c.byKey) != 22 {
-		t.Errorf("others lost theirs: %d are left", len(c.byKey))
-	}
-	c.put(key("greedy", 99), http.Header{}, make([]byte, 10<<10))
-	if _, kept := c.byKey[key("greedy", 99)]; kept {
-		t.Error("one document took more than an agent may have")
-	}
-	for i := range 20 {
+	for i := range 2 * maxDocuments / maxDocument {
 		c.forget(fmt.Sprint("agent", i))
 	}
-	c.forget("greedy")
-	if c.size != 0 || len(c.byKey)+len(c.byPath)+len(c.agents)+len(c.bodies)+c.order.Len() != 0 {
-		t.Errorf("something is left: %+v", c)
+	if c.size != 0 || len(c.documents) != 0 {
+		t.Errorf("%d documents with %d bytes are left", len(c.documents), c.size)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -68,15 +70,5 @@ func stripResponse(header http.Header) {
 
 // wantsUpgrade reports whether the caller requests an upgrade to WebSocket or SPDY.
 func wantsUpgrade(header http.Header) bool {
-	if header.Get("Upgrade") == "" {
-		return false
-	}
-	for _, value := range header.Values("Connection") {
-		for token := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.TrimSpace(token), "upgrade") {
-				return true
-			}
-		}
-	}
-	return false
+	return header.Get("Upgrade") != "" && httpguts.HeaderValuesContainsToken(header.Values("Connection"), "upgrade")
 }

@@ -31,8 +31,8 @@ func NewHub(config HubConfig) *Hub {
 	config.setDefaults()
 	h := &Hub{
 		config:    config,
-		discovery: newDiscoveryCache(config.CachePerAgent, config.CacheTotal),
-		active:    newRequestTracker(config.PerAgent, config.Total),
+		discovery: &discoveryCache{documents: map[documentKey]document{}},
+		active:    newRequestTracker(config.PerAgent),
 	}
 	h.tunnels = newTunnels(&h.config)
 	h.proxy = httputil.ReverseProxy{
@@ -40,7 +40,6 @@ func NewHub(config HubConfig) *Hub {
 		Transport:      &firstByteTransport{next: h.tunnels},
 		ModifyResponse: h.modify,
 		ErrorHandler:   h.fail,
-		BufferPool:     buffers,
 		ErrorLog:       errorLog(config.Log),
 	}
 	return h
@@ -84,7 +83,7 @@ type hubRequest struct {
 	begin   time.Time
 	cancel  context.CancelCauseFunc
 
-	document         bool
+	document         bool          // one that is cached
 	firstByteTimeout time.Duration // If 0, there is none.
 	firstByte        time.Duration
 	code             int
@@ -110,8 +109,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		endSpan(c.span, c.code)
 		h.config.Observe(RequestResult{
-			Agent: c.agent, Request: c.request, Code: c.code, FromCache: c.fromCache, FirstByte: c.firstByte,
-			Total: time.Since(c.begin), Upgrade: c.code == http.StatusSwitchingProtocols,
+			Request: c.request, Code: c.code, FromCache: c.fromCache, FirstByte: c.firstByte,
 		})
 	}()
 	refuse := func(s *Status) {
@@ -135,10 +133,10 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.request = parse(r, query)
 	c.span = startSpan(r.Context(), h.config.Trace, r, &c.request)
 	c.span.SetString(trace.Agent, c.agent)
-	c.document = c.request.Verb == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) && isDocument(r.URL.Path)
+	c.document = documentPath(r) != ""
 	if !c.request.streams(query) && !wantsUpgrade(r.Header) {
 		c.firstByteTimeout = h.config.FirstByte
-		if c.document && h.discovery.has(c.agent, r) {
+		if _, known := h.discovery.find(c.agent, r); known {
 			c.firstByteTimeout = h.config.CachedFirstByte
 		}
 	}
@@ -231,7 +229,7 @@ func (h *Hub) modify(res *http.Response) error {
 	stripResponse(res.Header)
 	noHalfClose(res)
 	if c.document {
-		h.discovery.capture(c.agent, res)
+		return h.discovery.capture(c.agent, res)
 	}
 	return nil
 }

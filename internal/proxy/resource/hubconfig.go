@@ -35,18 +35,10 @@ type HubConfig struct {
 	DialTimeout     time.Duration // 10 s: to open a tunnel
 	FirstByte       time.Duration // 75 s: to the first byte of a response, except streams; the timeout of API servers is 60 s
 	CachedFirstByte time.Duration // 3 s: to the first byte if there is a cached document
-	TunnelIdle      time.Duration // 30 s: idle timeout of a tunnel; must be below the Agent's
 
 	IdlePerAgent int // 8 idle tunnels
-	IdleTotal    int // 1000 idle tunnels
 	PerAgent     int // 200 requests in flight, including streams; must be below the limit of tunnels
-	Total        int // 20000 requests in flight
-
-	CachePerAgent int // 32 MiB of cached documents
-	CacheTotal    int // 512 MiB; equal documents of several agents count once
-
-	Connections    int           // 20000 connections of callers; the longest idle ones are closed first
-	ConnectionIdle time.Duration // 20 s: idle timeout of a caller's connection
+	Connections  int // 20000 connections of callers; the longest idle ones are closed first
 }
 
 func (c *HubConfig) setDefaults() {
@@ -59,15 +51,9 @@ func (c *HubConfig) setDefaults() {
 	orDefault(&c.DialTimeout, 10*time.Second)
 	orDefault(&c.FirstByte, 75*time.Second)
 	orDefault(&c.CachedFirstByte, 3*time.Second)
-	orDefault(&c.TunnelIdle, 30*time.Second)
 	orDefault(&c.IdlePerAgent, 8)
-	orDefault(&c.IdleTotal, 1000)
 	orDefault(&c.PerAgent, 200)
-	orDefault(&c.Total, 20000)
-	orDefault(&c.CachePerAgent, 32<<20)
-	orDefault(&c.CacheTotal, 512<<20)
 	orDefault(&c.Connections, 20000)
-	orDefault(&c.ConnectionIdle, 20*time.Second)
 }
 
 func orDefault[T comparable](value *T, standard T) {
@@ -79,15 +65,11 @@ func orDefault[T comparable](value *T, standard T) {
 
 // RequestResult describes a finished request.
 type RequestResult struct {
-	Agent       string // empty if the caller is unknown
-	Request     Request
-	Code        int  // 0 if the caller disconnected before the response
-	FromCache   bool // cached discovery document
-	FirstByte   time.Duration
-	Total       time.Duration
-	Upgrade     bool
-	Setting     string // the setting that denied it, if any
-	Application string // the Application on whose behalf it was allowed, if any
+	Request   Request
+	Code      int  // 0 if the caller disconnected before the response
+	FromCache bool // cached discovery document
+	FirstByte time.Duration
+	Setting   string // the setting that denied it, if any
 }
 
 // NotConnectedError means that an agent is disconnected.

@@ -14,8 +14,7 @@ import (
 )
 
 // kindResolver maps resources ("deployments") in paths to kinds ("Deployment") in resource trees. It caches the discovery
-// of the API server for maxKindsAge. If a resource is not found, it fetches again after minKindsAge. It drops groups that
-// are not used.
+// of the API server for maxKindsAge. If a resource is not found, it fetches again after minKindsAge.
 type kindResolver struct {
 	server APIServer
 	now    func() time.Time
@@ -25,8 +24,7 @@ type kindResolver struct {
 }
 
 type groupKinds struct {
-	used  time.Time // protected by kindResolver.mu
-	found bool      // the API server serves the group; protected by kindResolver.mu
+	found bool // the API server serves the group; protected by kindResolver.mu
 
 	mu      sync.Mutex // held while fetching
 	kinds   map[string]string
@@ -36,7 +34,6 @@ type groupKinds struct {
 const (
 	minKindsAge  = 5 * time.Second
 	maxKindsAge  = 5 * time.Minute
-	maxKindsIdle = time.Hour
 	maxKindsBody = 16 << 20
 	maxGroups    = 1000
 	maxResources = 10_000 // of one group
@@ -75,33 +72,20 @@ func (k *kindResolver) of(ctx context.Context, group, version, resource string) 
 	return g.kinds[resource], nil
 }
 
-// group returns the entry of a group and version. If there are too many entries, it evicts one.
+// group returns the entry of a group and version. If there are too many, it drops those of groups that do not exist.
 func (k *kindResolver) group(path string) *groupKinds {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := k.now()
-	g := k.groups[path]
-	if g == nil {
-		maps.DeleteFunc(k.groups, func(_ string, old *groupKinds) bool { return now.Sub(old.used) > maxKindsIdle })
+	if k.groups[path] == nil {
 		if len(k.groups) >= maxGroups {
-			delete(k.groups, k.evictionCandidate())
+			maps.DeleteFunc(k.groups, func(_ string, g *groupKinds) bool { return !g.found })
 		}
-		g = &groupKinds{}
-		k.groups[path] = g
-	}
-	g.used = now
-	return g
-}
-
-// evictionCandidate prefers groups that do not exist, then the least recently used.
-func (k *kindResolver) evictionCandidate() (least string) {
-	for path, g := range k.groups {
-		than := k.groups[least]
-		if than == nil || !g.found && than.found || g.found == than.found && g.used.Before(than.used) {
-			least = path
+		if len(k.groups) >= maxGroups {
+			clear(k.groups)
 		}
+		k.groups[path] = &groupKinds{}
 	}
-	return least
+	return k.groups[path]
 }
 
 // fetch returns the kind of each resource of a group and version. It is empty if the group does not exist.

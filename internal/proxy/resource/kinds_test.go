@@ -94,9 +94,12 @@ func TestKindResolver_IsBounded(t *testing.T) {
 	if len(k.groups) > maxGroups {
 		t.Errorf("%d groups are kept", len(k.groups))
 	}
-	now = now.Add(maxKindsIdle + time.Second)
-	ask("next")
-	if len(k.groups) != 1 {
-		t.Errorf("%d unused groups are kept", len(k.groups))
+	for i := range 2 * maxGroups {
+		group := fmt.Sprintf("good%d", i)
+		server.groups["/apis/"+group+"/v1"] = "widgets=Widget"
+		ask(group)
+	}
+	if len(k.groups) > maxGroups {
+		t.Errorf("%d groups that exist are kept", len(k.groups))
 	}
 }

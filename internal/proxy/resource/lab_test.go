@@ -264,7 +264,7 @@ func TestLab_StreamsEndWithTheirCallers(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			verb := map[string]string{"true": verbGet, "false": verbCreate}[sockets] // a WebSocket begins with GET, SPDY with POST
-			if last := s.outcomes[len(s.outcomes)-1]; !last.Upgrade || last.Request.Subresource != "exec" || last.Request.Verb != verb {
+			if last := s.outcomes[len(s.outcomes)-1]; last.Code != 101 || last.Request.Subresource != "exec" || last.Request.Verb != verb {
 				t.Errorf("it was %+v", last)
 			}
 		})

@@ -2,61 +2,53 @@ package resource
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 )
 
+const maxRequests = 20_000 // in flight, including streams
+
 // requestTracker limits and cancels requests in flight.
 type requestTracker struct {
-	perAgent, total int
+	perAgent int
 
-	mu    sync.Mutex
-	calls map[string]map[*hubRequest]struct{} // by agent
-	size  int
+	mu       sync.Mutex
+	requests map[*hubRequest]struct{}
+	byAgent  map[string]int
 }
 
-func newRequestTracker(perAgent, total int) *requestTracker {
-	return &requestTracker{perAgent: perAgent, total: total, calls: map[string]map[*hubRequest]struct{}{}}
+func newRequestTracker(perAgent int) *requestTracker {
+	return &requestTracker{perAgent: perAgent, requests: map[*hubRequest]struct{}{}, byAgent: map[string]int{}}
 }
 
 func (a *requestTracker) add(c *hubRequest) *Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	calls := a.calls[c.agent]
 	switch {
-	case len(calls) >= a.perAgent:
-		return tooManyRequests(fmt.Sprintf("agent %s has reached the limit of %d requests in flight", c.agent, len(calls)))
-	case a.size >= a.total:
-		return tooManyRequests(fmt.Sprintf("this principal has reached the limit of %d requests in flight", a.size))
+	case a.byAgent[c.agent] >= a.perAgent:
+		return tooManyRequests(fmt.Sprintf("agent %s has reached the limit of %d requests in flight", c.agent, a.perAgent))
+	case len(a.requests) >= maxRequests:
+		return tooManyRequests(fmt.Sprintf("this principal has reached the limit of %d requests in flight", maxRequests))
 	}
-	if calls == nil {
-		calls = map[*hubRequest]struct{}{}
-		a.calls[c.agent] = calls
-	}
-	calls[c] = struct{}{}
-	a.size++
+	a.requests[c] = struct{}{}
+	a.byAgent[c.agent]++
 	return nil
 }
 
 func (a *requestTracker) remove(c *hubRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	calls := a.calls[c.agent]
-	delete(calls, c)
-	if len(calls) == 0 {
-		delete(a.calls, c.agent)
+	delete(a.requests, c)
+	if a.byAgent[c.agent]--; a.byAgent[c.agent] == 0 {
+		delete(a.byAgent, c.agent)
 	}
-	a.size--
 }
 
 // cancel ends the requests that match. It calls match without the lock, because match may be slow.
 func (a *requestTracker) cancel(match func(*hubRequest) bool, why *Status) {
 	a.mu.Lock()
-	all := make([]*hubRequest, 0, a.size)
-	for _, calls := range a.calls {
-		for c := range calls {
-			all = append(all, c)
-		}
-	}
+	all := slices.Collect(maps.Keys(a.requests))
 	a.mu.Unlock()
 	for _, c := range all {
 		if match(c) {
@@ -68,5 +60,5 @@ func (a *requestTracker) cancel(match func(*hubRequest) bool, why *Status) {
 func (a *requestTracker) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.size
+	return len(a.requests)
 }

@@ -27,7 +27,7 @@ func NewServer(ctx context.Context, hub *Hub, config *tls.Config) *http.Server {
 		ConnState:                    limiter.changed,
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            10 * time.Second, // including the handshake
-		IdleTimeout:                  hub.config.ConnectionIdle,
+		IdleTimeout:                  20 * time.Second,
 		MaxHeaderBytes:               maxHeaders,
 		Protocols:                    protocols,
 		HTTP2: &http.HTTP2Config{

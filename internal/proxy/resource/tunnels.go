@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -50,9 +49,9 @@ func newTunnels(config *HubConfig) *http.Transport {
 			}
 			return conn, err
 		},
-		MaxIdleConns:           config.IdleTotal,
+		MaxIdleConns:           1000,
 		MaxIdleConnsPerHost:    config.IdlePerAgent,
-		IdleConnTimeout:        config.TunnelIdle,
+		IdleConnTimeout:        30 * time.Second, // below the idle timeout of the Agent
 		MaxResponseHeaderBytes: 256 << 10,
 		ExpectContinueTimeout:  24 * time.Hour, // never send a body that was not requested
 		DisableCompression:     true,           // bodies are forwarded unchanged
@@ -62,18 +61,6 @@ func newTunnels(config *HubConfig) *http.Transport {
 }
 
 const bufferSize = 32 << 10
-
-// buffers is the pool for copying bodies.
-var buffers = &bufferPool{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
-
-type bufferPool struct{ pool sync.Pool }
-
-func (p *bufferPool) Get() []byte {
-	buffer, _ := p.pool.Get().(*[bufferSize]byte)
-	return buffer[:]
-}
-
-func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }
 
 // errorLog logs errors of net/http about clients at debug level.
 func errorLog(logger *slog.Logger) *log.Logger {
