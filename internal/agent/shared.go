@@ -23,7 +23,7 @@ func (a *agent) sharedRuns() map[string]func(context.Context) error {
 	out := map[string]func(context.Context) error{}
 	cfg := a.cfg.Shared
 	if cfg.RepoServer != nil {
-		forwarder := &proxy.Forwarder{Open: a.openHubTunnel("repo-server"), TLS: cfg.TLS, Log: a.log.With("for", "repo-server")}
+		forwarder := &proxy.Forwarder{Open: a.openHubTunnel("repo-server"), TLS: cfg.TLS, MaxConns: 64, Log: a.log.With("for", "repo-server")}
 		out["the hub's repo-server"] = func(ctx context.Context) error { return forwarder.Run(ctx, cfg.RepoServer) }
 	}
 	if cfg.Redis != nil {

@@ -149,7 +149,7 @@ func fetchesOtherURLs(t *testing.T, w *testEnv, endpoints map[string]sharedEndpo
 	spec.repo = w.RepoURL("helm")
 	spokeApp := w.autonomous().spoke.app(lab.ArgoCDNamespace, spec.namespace)
 	spokeApp.create(t, withValueFile(spec, address))
-	refused := shows("ComparisonError", "has to be in the hub's own Application")
+	refused := shows("ComparisonError", "must be in the hub's own Application")
 	spokeApp.becomes(t, refused)
 	w.hub.app("autonomous", spec.namespace).becomes(t, refused)
 	repository, source := bytesField(1, textField(1, w.RepoURL("helm"))), textField(1, w.RepoURL("helm"))
@@ -163,7 +163,7 @@ func fetchesOtherURLs(t *testing.T, w *testEnv, endpoints map[string]sharedEndpo
 	} {
 		_, err := answerOfRepoServer(t, endpoints["autonomous"].repoServer, "GenerateManifest",
 			repository, textField(2, "main"), textField(4, "app"), textField(5, "any"), bytesField(10, source, textField(2, "."), hostile))
-		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "has to be in the hub's own Application") {
+		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "must be in the hub's own Application") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

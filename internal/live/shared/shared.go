@@ -74,7 +74,7 @@ type cachedRules struct {
 func New(cfg Config) *Services {
 	s := &Services{cfg: cfg, rules: map[string]cachedRules{}, uses: map[string]bool{}, localConns: map[string]map[net.Conn]struct{}{}, purgePrefixes: map[string]bool{}}
 	if cfg.RepoServer != "" {
-		s.repos = &sharedmode.RepoServer{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: cfg.Log}
+		s.repos = sharedmode.NewRepoServer(sharedmode.RepoConfig{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: cfg.Log})
 		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: cfg.Registry.Incarnation, Log: cfg.Log}
 	}
 	return s
@@ -242,6 +242,6 @@ func (s *Services) Metrics() []observe.Metric {
 	}
 	return []observe.Metric{
 		observe.Counter("argocd_agent_principal_shared_repo_requests_total", "Requests from agents to the hub's repo-server.", float64(s.repos.Requests.Load())),
-		observe.Counter("argocd_agent_principal_shared_repo_refused_total", "Requests from agents to the hub's repo-server that were denied.", float64(s.repos.Refused.Load())),
+		observe.Counter("argocd_agent_principal_shared_repo_refused_total", "Requests from agents to the hub's repo-server that were denied.", float64(s.repos.Denied.Load())),
 	}
 }

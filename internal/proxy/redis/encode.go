@@ -60,7 +60,7 @@ type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
-// decode returns the elements of a reply that is a string, null, a number or an array of those. A null element is nil.
+// decode returns the elements of a reply that is a string, null, a number or an array of these. A null element is nil.
 func decode(reply []byte) ([][]byte, error) {
 	if len(reply) == 0 {
 		return nil, errors.New("empty reply")

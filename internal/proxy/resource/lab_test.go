@@ -251,13 +251,13 @@ func TestLab_StreamsEndWithTheirCallers(t *testing.T) {
 
 	for _, sockets := range []string{"true", "false"} {
 		t.Run("exec with WebSockets "+sockets, func(t *testing.T) {
-			command := s.command(t, "exec", "-i", s.pod, "--", "sh", "-c", "read word; echo heard $word; echo complained >&2")
+			command := s.command(t, "exec", "-i", s.pod, "--", "sh", "-c", "read word; echo heard $word; echo warned >&2")
 			command.Env = append(command.Env, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+sockets)
 			command.Stdin = strings.NewReader("hello\n")
 			var out, stderr bytes.Buffer
 			command.Stdout, command.Stderr = &out, &stderr
 			err := command.Run()
-			if err != nil || out.String() != "heard hello\n" || !strings.Contains(stderr.String(), "complained\n") {
+			if err != nil || out.String() != "heard hello\n" || !strings.Contains(stderr.String(), "warned\n") {
 				t.Errorf("%v, %q, %q", err, out.String(), stderr.String())
 			}
 			s.quiet(t)

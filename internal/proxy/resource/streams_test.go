@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// kubelet serves an exec by SPDY as a kubelet does: a command that reads all of its input, then counts it, complains, and
+// kubelet serves an exec by SPDY as a kubelet does: a command that reads all of its input, then counts it, writes to stderr, and
 // ends with a code. The lab's simulated kubelet knows neither the end of input nor codes.
 func kubelet(t *testing.T, code int) http.HandlerFunc {
 	t.Helper()

@@ -1,14 +1,12 @@
 package sharedmode
 
-import (
-	"google.golang.org/protobuf/encoding/protowire"
-)
+import "google.golang.org/protobuf/encoding/protowire"
 
-// path leads to fields of a message through those that they are in: the numbers of fields.
+// path has the numbers of nested fields.
 type path []protowire.Number
 
-// each passes on every string or number at a path, also where a field that should be there once is repeated: whichever of them
-// counts for the receiver, it has been seen. It returns false if the message is broken.
+// each calls f with every string or number at a path, even if a field that is not repeated occurs twice, because the
+// receiver may use either. It returns false if the message is invalid.
 func each(message []byte, p path, f func(value []byte)) bool {
 	if len(p) == 0 {
 		f(message)
@@ -54,13 +52,13 @@ func isTrue(message []byte, p path) bool {
 	return yes
 }
 
-// with adds a string field to a message. Where there is one already, it takes its place.
+// with sets a string field of a message. The last occurrence counts.
 func with(message []byte, number protowire.Number, text string) []byte {
 	message = protowire.AppendTag(message, number, protowire.BytesType)
 	return protowire.AppendString(message, text)
 }
 
-// withBool adds a field that is true or false.
+// withBool sets a boolean field of a message.
 func withBool(message []byte, number protowire.Number, yes bool) []byte {
 	message = protowire.AppendTag(message, number, protowire.VarintType)
 	return protowire.AppendVarint(message, protowire.EncodeBool(yes))

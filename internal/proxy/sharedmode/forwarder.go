@@ -28,8 +28,10 @@ type Forwarder struct {
 	// WriteError reports an error in the client's protocol before the connection is closed. May be nil.
 	WriteError func(conn net.Conn, why error)
 
-	MaxConns int // connections at the same time: 64; more are closed
+	MaxConns int // connections at the same time; more are closed
 	Log      *slog.Logger
+
+	failure logonce.One
 }
 
 const (
@@ -39,14 +41,11 @@ const (
 
 // Run serves until the context ends. It closes the listener.
 func (d *Forwarder) Run(ctx context.Context, l net.Listener) error {
-	most := d.MaxConns
-	orDefault(&most, 64)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	room := make(chan struct{}, most)
+	room := make(chan struct{}, d.MaxConns)
 	var carrying sync.WaitGroup
 	defer carrying.Wait()
-	failures := &changeLogger{log: d.Log}
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -61,13 +60,13 @@ func (d *Forwarder) Run(ctx context.Context, l net.Listener) error {
 		select {
 		case room <- struct{}{}:
 		default:
-			failures.about(ctx, errors.New("too many connections"))
+			d.report(ctx, errors.New("too many connections"))
 			_ = conn.Close()
 			continue
 		}
 		carrying.Go(func() {
 			defer func() { <-room }()
-			failures.about(ctx, d.serve(ctx, conn))
+			d.report(ctx, d.serve(ctx, conn))
 		})
 	}
 }
@@ -141,20 +140,13 @@ type peekedConn struct {
 // Read implements net.Conn.
 func (c *peekedConn) Read(b []byte) (int, error) { return c.in.Read(b) }
 
-// changeLogger logs a failure when it changes and when it ends.
-type changeLogger struct {
-	log  *slog.Logger
-	last logonce.One
-}
-
-func (o *changeLogger) about(ctx context.Context, err error) {
+// report logs a failure when it changes and when it ends.
+func (d *Forwarder) report(ctx context.Context, err error) {
 	switch {
-	case o.log == nil || ctx.Err() != nil:
-	case err != nil:
-		if o.last.Changed(err.Error()) {
-			o.log.WarnContext(ctx, "Failed to connect Argo CD to the hub", "error", err)
-		}
-	case o.last.Reset():
-		o.log.InfoContext(ctx, "Connected Argo CD to the hub again")
+	case ctx.Err() != nil:
+	case err != nil && d.failure.Changed(err.Error()):
+		d.Log.WarnContext(ctx, "Failed to connect Argo CD to the hub", "error", err)
+	case err == nil && d.failure.Reset():
+		d.Log.InfoContext(ctx, "Connected Argo CD to the hub again")
 	}
 }

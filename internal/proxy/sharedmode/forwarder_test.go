@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -52,7 +53,7 @@ func runForwarder(t *testing.T, d *Forwarder) string {
 }
 
 func TestForwarder_WithAndWithoutTLS(t *testing.T) {
-	address := runForwarder(t, &Forwarder{Open: echo})
+	address := runForwarder(t, &Forwarder{Open: echo, MaxConns: 64, Log: slog.New(slog.DiscardHandler)})
 	plain, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestForwarder_WithAndWithoutTLS(t *testing.T) {
 func TestForwarder_IsBoundedAndReportsFailures(t *testing.T) {
 	var away atomic.Bool
 	address := runForwarder(t, &Forwarder{
-		MaxConns: 2,
+		MaxConns: 2, Log: slog.New(slog.DiscardHandler),
 		Open: func(ctx context.Context) (net.Conn, error) {
 			if away.Load() {
 				return nil, errors.New("the hub is unreachable")

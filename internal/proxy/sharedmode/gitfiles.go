@@ -17,30 +17,29 @@ const (
 	manifestAnswerRevision                                             = 4
 )
 
-// withoutLinks makes sure that files of a repository are the repository's. The repo-server reads what it lists, and by
-// default does not look where symbolic links lead: to its own files, and passwords in them. When it is asked for manifests
-// it does look, at all of the repository. So it is asked for those of an Application that has none, as it answers nothing
-// but the revision then; at that revision the files may be read.
+// withoutLinks makes sure that a request for files returns no files outside the repository. By default, the repo-server
+// follows symbolic links to its own files. It rejects such links when it generates manifests. So the proxy first requests
+// the manifests of an Application without any, which returns only the revision. At that revision, files can be read.
 func withoutLinks(ctx context.Context, client grpc.ClientConnInterface, request []byte) ([]byte, error) {
-	var look []byte
+	var check []byte
 	each(request, path{1}, func(repository []byte) {
-		look = protowire.AppendTag(look, 1, protowire.BytesType)
-		look = protowire.AppendBytes(look, repository)
+		check = protowire.AppendTag(check, 1, protowire.BytesType)
+		check = protowire.AppendBytes(check, repository)
 	})
-	look = with(look, manifestRevision, last(request, path{filesRevision}))
-	look = with(look, manifestSource, string(with(nil, 1, last(request, path{1, repositoryURL}))))
-	look = withBool(look, manifestSeveral, true) // one of several sources may have no manifests
-	look = withBool(look, manifestNoCache, true) // else a cached answer might be older than the links
+	check = with(check, manifestRevision, last(request, path{filesRevision}))
+	check = with(check, manifestSource, string(with(nil, 1, last(request, path{1, repositoryURL}))))
+	check = withBool(check, manifestSeveral, true) // one of several sources can have no manifests
+	check = withBool(check, manifestNoCache, true) // a cached response can be older than the links
 	var answer message
-	if err := client.Invoke(ctx, service+"GenerateManifest", message(look), &answer); err != nil {
+	if err := client.Invoke(ctx, service+"GenerateManifest", message(check), &answer); err != nil {
 		return nil, err
 	}
 	revision := last(answer, path{manifestAnswerRevision})
 	if revision == "" {
-		return nil, status.Error(codes.Internal, "the hub's repo-server does not tell which revision it has looked at")
+		return nil, status.Error(codes.Internal, "the hub's repo-server returned no revision")
 	}
 	request = with(request, filesRevision, revision)
-	if !isTrue(request, path{filesSafely}) { // then Git lists the files, and none of submodules, but links lead there
+	if !isTrue(request, path{filesSafely}) { // Git lists no files of submodules then, but links can lead there
 		request = withBool(request, filesSubmodules, false)
 	}
 	return request, nil

@@ -1,19 +1,17 @@
 package sharedmode
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
 
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/mem"
 )
 
-// message is a request or an answer, as it travels.
+// message is an encoded request or response.
 type message []byte
 
-// codec passes messages on as they are.
+// codec forwards messages unchanged.
 type codec struct{}
 
 // Marshal implements encoding.CodecV2.
@@ -35,10 +33,10 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// Name implements encoding.CodecV2: it is what Argo CD's clients expect.
+// Name implements encoding.CodecV2. Clients of Argo CD expect this name.
 func (codec) Name() string { return "proto" }
 
-// agentConn is a connection of an agent, which the tunnel has proven.
+// agentConn is a connection of an agent. The tunnel has authenticated the agent and encrypts the connection.
 type agentConn struct {
 	net.Conn
 	agent  string
@@ -52,61 +50,14 @@ func (c *agentConn) Close() error {
 	return c.Conn.Close()
 }
 
-// agentInfo says whose a connection is.
-type agentInfo struct {
-	credentials.CommonAuthInfo
-	agent string
-}
+// RemoteAddr implements net.Conn. gRPC passes it to the handler of a request.
+func (c *agentConn) RemoteAddr() net.Addr { return agentAddr(c.agent) }
 
-// AuthType implements credentials.AuthInfo.
-func (agentInfo) AuthType() string { return "tunnel" }
+// agentAddr is the name of the agent at the other end of a connection.
+type agentAddr string
 
-// agentCredentials reads off a connection whose it is; the tunnel encrypts.
-type agentCredentials struct{}
+// Network implements net.Addr.
+func (agentAddr) Network() string { return "tunnel" }
 
-// ServerHandshake implements credentials.TransportCredentials.
-func (agentCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, ok := conn.(*agentConn)
-	if !ok {
-		return nil, nil, errors.New("not a connection of an agent")
-	}
-	return conn, agentInfo{CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}, agent: c.agent}, nil
-}
-
-// ClientHandshake implements credentials.TransportCredentials.
-func (agentCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("for servers only")
-}
-
-// Info implements credentials.TransportCredentials.
-func (agentCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tunnel"}
-}
-
-// Clone implements credentials.TransportCredentials.
-func (c agentCredentials) Clone() credentials.TransportCredentials { return c }
-
-// OverrideServerName implements credentials.TransportCredentials.
-func (agentCredentials) OverrideServerName(string) error { return nil }
-
-// listener hands connections to a server.
-type listener struct {
-	conns chan net.Conn
-	done  <-chan struct{}
-}
-
-// Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements net.Listener.
-func (*listener) Close() error { return nil }
-
-// Addr implements net.Listener.
-func (*listener) Addr() net.Addr { return &net.UnixAddr{Name: "tunnels", Net: "tunnel"} }
+// String implements net.Addr.
+func (a agentAddr) String() string { return string(a) }

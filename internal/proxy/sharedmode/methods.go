@@ -7,7 +7,7 @@ const service = "/repository.RepoServerService/"
 // Fields of Argo CD's Repository, and of its RepoCreds.
 const (
 	repositoryURL  = 1
-	repositoryName = 12 // of a Repository alone
+	repositoryName = 12 // only of a Repository
 )
 
 // connectFields lists the fields that decide what the repo-server connects to, with which identity, and whether it verifies
@@ -31,30 +31,29 @@ var (
 type method struct {
 	repositories []path // in addition to field 1
 	credentials  []path // RepoCreds
-	source       path   // the address in the Application's source, which has to be that of the repository
-	refused      []path // must not be there
+	source       path   // the address in the Application's source, which must be that of the repository
+	refused      []path // must be empty
 	arguments    []path // of programs: must not look like one of their options
 
-	buildOptions, programs, schemes []path // options, and programs, of kustomize; schemes of value files
-	sourceTypes                     path   // which kinds of sources are rendered
+	buildOptions, programs, schemes []path // options and binaries of kustomize; schemes of value files
+	sourceTypes                     path   // which types of sources are rendered
 
-	named *applicationFields // what Applications say
+	named *applicationFields // copied from an Application
 
-	// Parts of the key under which manifests are kept.
+	// Parts of the cache key of manifests.
 	label, tracking, installation, noCache protowire.Number
 
-	changes bool // the answer says whether anything has changed
-	files   bool // the answer has files
+	changes bool // the response reports whether anything has changed
+	files   bool // the response has files
 }
 
-// methods lists what Argo CD's application controller and applicationset-controller call, and what is as harmless. What
-// is absent is refused: GenerateManifestWithFiles, for one, would let a spoke bring content of its own, and GetAppDetails
-// is for argocd-server and notifications alone.
+// methods lists the methods that Argo CD's application controller and applicationset-controller call, and harmless ones.
+// Others are denied. GenerateManifestWithFiles would let a spoke send its own content, and GetAppDetails is only for
+// argocd-server and notifications.
 //
-// Fields that are not named here do no harm: revisions are looked up in the repository before anything is done with them;
-// paths are kept within it; versions and APIs of a cluster, and parameters of charts, are text; without a cache the agent
-// waits longer, and takes no more turns than others; the project's name and repositories are for messages alone; paths that
-// plugins are given are of use with plugins alone.
+// Fields that are not listed are harmless. The repo-server looks up revisions in the repository first, and keeps paths
+// within it. Versions and APIs of a cluster, and parameters of charts, are text. Without a cache the agent only waits
+// longer. The project's name and repositories are only for messages, and paths for plugins only matter with plugins.
 var methods = map[string]method{
 	service + "GenerateManifest": {
 		repositories: []path{{11}, {23, 2, 1}},
@@ -72,7 +71,7 @@ var methods = map[string]method{
 		label:        2, tracking: 6, installation: 15,
 		changes: true,
 	},
-	service + "ResolveRevision":         {}, // of the Application in it only the kind of source and the chart's name are used
+	service + "ResolveRevision":         {}, // it uses only the type of the source and the name of the chart
 	service + "GetGitFiles":             {files: true},
 	service + "GetGitDirectories":       {},
 	service + "GetRevisionMetadata":     {},

@@ -10,16 +10,16 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// applicationFields has the positions of the fields of an Application that make the repo-server fetch something from
-// anywhere in the hub's network, read files that are not the repository's, or run something. They come from the spoke, so
-// what goes beyond the repository counts only if the hub's Application says the same.
+// applicationFields has the positions of the fields of an Application that make the repo-server fetch something from the
+// hub's network, read files outside the repository, or run something. They come from the spoke. So a value that leads
+// outside the repository is allowed only if the hub's Application has the same value.
 type applicationFields struct {
-	application path   // what Argo CD calls it
-	names       []path // that are filled in where there is a $, in addition to the next two
-	filledIn    []path // in the same way, but they are not names
-	files       []path // within the repository or else an address; a comma begins another
-	folders     []path // the same, and an address may do without a scheme
-	parameters  []path // what a file is read into
+	application path   // its name
+	names       []path // replace variables ($NAME)
+	filledIn    []path // replace variables too, but are not names
+	files       []path // within the repository, or an address; separated by commas
+	folders     []path // the same, but an address needs no scheme
+	parameters  []path // receive the content of a file
 	plugins     []path
 	code        []path // JsonnetVar: a program if its third field is true
 }
@@ -36,10 +36,10 @@ var ofManifests = applicationFields{
 	code: []path{{10, 10, 2, 1}, {10, 10, 2, 2}},
 }
 
-// specialChars holds what makes a file's name more than a name: addresses have colons, and Helm splits at commas and quotes.
+// specialChars cannot be in the name of a file: addresses have colons, and Helm splits at commas and quotes.
 const specialChars = ":,\"\n\r"
 
-// checkNamed says why what an Application says is refused, as a gRPC status.
+// checkNamed returns a gRPC status if a value of an Application is denied.
 func (r *Rules) checkNamed(ctx context.Context, n *applicationFields, request []byte) error {
 	if n == nil {
 		return nil
@@ -49,7 +49,7 @@ func (r *Rules) checkNamed(ctx context.Context, n *applicationFields, request []
 			return status.Errorf(codes.InvalidArgument, "%.100q is not a name", name)
 		}
 	}
-	suspicious := false // what is filled in may be more than a name, too
+	suspicious := false // a variable can have special characters
 	for _, p := range n.filledIn {
 		each(request, p, func(v []byte) { suspicious = suspicious || bytes.ContainsAny(v, specialChars) })
 	}
@@ -82,33 +82,33 @@ func (r *Rules) checkNamed(ctx context.Context, n *applicationFields, request []
 		return nil
 	}
 	application := last(request, n.application)
-	said, err := r.Application(ctx, application)
+	allowed, err := r.Application(ctx, application)
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	for _, w := range wants {
-		if !said[w.text] {
+		if !allowed[w.text] {
 			return status.Errorf(codes.PermissionDenied,
-				"%s, %.200q, has to be in the hub's own Application: the hub's repo-server uses nothing else for an agent, and there it is not said of %q", w.what, w.text, application)
+				"%s, %.200q, must be in the hub's own Application: the hub's repo-server uses nothing else for an agent, and Application %q does not have it", w.what, w.text, application)
 		}
 	}
 	return nil
 }
 
-// want is something that the hub's Application has to say.
+// want is a value that the hub's Application must have.
 type want struct{ what, text string }
 
 func notInNames(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-// beginsWithHost reports whether kustomize may take a folder for a repository of the network.
+// beginsWithHost reports whether kustomize can interpret a directory as a remote repository.
 func beginsWithHost(folder string) bool {
 	first, _, more := strings.Cut(folder, "/")
 	return more && (strings.Contains(strings.Trim(first, "."), ".") || strings.Contains(first, "@"))
 }
 
-// checkSourceTypes says why a request is refused that has rendered what the hub does not.
+// checkSourceTypes returns an error if a request enables a source type that the hub has disabled.
 func (r *Rules) checkSourceTypes(p path, request []byte) error {
 	if p == nil || len(r.SourceTypesOff) == 0 {
 		return nil

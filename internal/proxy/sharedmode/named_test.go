@@ -11,7 +11,7 @@ import (
 
 // Whatever makes the repo-server look beyond the repository is in the request, and the request is the spoke's.
 func TestRules_AgentsCannotChooseWhatIsFetchedReadOrRun(t *testing.T) {
-	h := serve(t, RepoLimits{})
+	h := serve(t, RepoConfig{})
 	request := [][]byte{field(1, repository(ours)), field(10, words(1, ours)), noKustomize, words(5, "web")}
 	helm := func(parts ...[]byte) []byte { return field(10, field(7, parts...)) }
 	kustomize := func(parts ...[]byte) []byte { return field(10, field(8, parts...)) }
@@ -22,7 +22,7 @@ func TestRules_AgentsCannotChooseWhatIsFetchedReadOrRun(t *testing.T) {
 	}{
 		"values from an address":         {fetched, [][]byte{helm(words(1, "http://169.254.169.254/latest"))}},
 		"more than the first":            {fetched, [][]byte{helm(words(1, "values.yaml"), words(1, "http://evil"))}},
-		"of another Application":         {`not said of "other"`, [][]byte{words(5, "other"), helm(words(1, "https://values.example.com/$ARGOCD_APP_NAME.yaml"))}},
+		"of another Application":         {`Application "other" does not have it`, [][]byte{words(5, "other"), helm(words(1, "https://values.example.com/$ARGOCD_APP_NAME.yaml"))}},
 		"a list":                         {fetched, [][]byte{helm(words(1, "values.yaml,/proc/self/environ"))}},
 		"a quoted list":                  {fetched, [][]byte{helm(words(1, `"values.yaml"`))}},
 		"an address that is filled in":   {fetched, [][]byte{helm(words(1, "$ARGOCD_APP_SOURCE_PATH")), field(10, words(2, "http://evil"))}},
@@ -58,7 +58,7 @@ func TestRules_AgentsCannotChooseWhatIsFetchedReadOrRun(t *testing.T) {
 
 // The repo-server looks where links lead when it is asked for manifests, but by default not when it is asked for files.
 func TestGitFiles_RejectsSymbolicLinks(t *testing.T) {
-	h := serve(t, RepoLimits{})
+	h := serve(t, RepoConfig{})
 	own := field(1, repository(ours, words(2, "user")), words(3, "password"))
 	ask := func(parts ...[]byte) error {
 		h.asked = nil

@@ -51,7 +51,7 @@ type hub struct {
 	hold  chan struct{} // nil: answers at once
 }
 
-func serve(t *testing.T, limits RepoLimits) *hub {
+func serve(t *testing.T, cfg RepoConfig) *hub {
 	t.Helper()
 	h := &hub{t: t}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,7 +82,8 @@ func serve(t *testing.T, limits RepoLimits) *hub {
 		return stream.SendMsg(message("manifests"))
 	}))
 	go func() { _ = backend.Serve(l) }()
-	h.RepoServer = &RepoServer{Address: l.Addr().String(), Limits: limits, Rules: func(_ context.Context, agent string) (*Rules, error) {
+	cfg.Address = l.Addr().String()
+	cfg.Rules = func(_ context.Context, agent string) (*Rules, error) {
 		if agent == "w9" {
 			return nil, errors.New("agent w9 may not use the hub's repo-server")
 		}
@@ -107,7 +108,8 @@ func serve(t *testing.T, limits RepoLimits) *hub {
 			BuildOptions: map[string]bool{"--enable-helm": true},
 			Programs:     map[string]bool{"/bin/kustomize5": true}, ValuesSchemes: map[string]bool{"https": true},
 		}, nil
-	}}
+	}
+	h.RepoServer = NewRepoServer(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- h.Run(ctx) }()
@@ -148,7 +150,7 @@ func (h *hub) ask(agent, name string, parts ...[]byte) (string, error) {
 }
 
 func TestRules_PermittedRepositories(t *testing.T) {
-	h := serve(t, RepoLimits{})
+	h := serve(t, RepoConfig{})
 	ref := field(23, words(1, "$values"), field(2, field(1, repository(ours))))
 	for name, request := range map[string][][]byte{
 		"GenerateManifest": {field(1, repository(ours, words(2, "user"), words(3, "password"))), words(2, "HEAD"), field(10, words(1, ours)), ref,
@@ -179,7 +181,7 @@ func TestRules_PermittedRepositories(t *testing.T) {
 }
 
 func TestRules_DenyEverythingElse(t *testing.T) {
-	h := serve(t, RepoLimits{Request: 1 << 20})
+	h := serve(t, RepoConfig{Request: 1 << 20})
 	own := field(1, repository(ours))
 	source := append(field(10, words(1, ours)), noKustomize...)
 	for name, c := range map[string]struct {
@@ -236,8 +238,8 @@ func TestRules_DenyEverythingElse(t *testing.T) {
 		"content of its own":   {"w1", "GenerateManifestWithFiles", "not among the methods", [][]byte{own}},
 		"a test of secrets":    {"w1", "TestRepository", "not among the methods", [][]byte{own}},
 		"another service":      {"w1", "../../grpc.health.v1.Health/Check", "", [][]byte{own}},
-		"nonsense":             {"w1", "GenerateManifest", "not what Argo CD's controllers send", [][]byte{own, {0xff, 0xff, 0xff}}},
-		"nonsense within":      {"w1", "GenerateManifest", "not what Argo CD's controllers send", [][]byte{field(1, repository(ours), []byte{0x0a, 0x70})}},
+		"nonsense":             {"w1", "GenerateManifest", "the request is not valid", [][]byte{own, {0xff, 0xff, 0xff}}},
+		"nonsense within":      {"w1", "GenerateManifest", "the request is not valid", [][]byte{field(1, repository(ours), []byte{0x0a, 0x70})}},
 		"a large request":      {"w1", "GetGitFiles", "larger than max", [][]byte{own, field(99, make([]byte, 1<<20))}},
 		"not an agent's":       {"w9", "GetGitFiles", "agent w9 may not", [][]byte{own}},
 	} {
@@ -254,13 +256,13 @@ func TestRules_DenyEverythingElse(t *testing.T) {
 	if len(h.asked) > 0 {
 		t.Errorf("the repo-server was asked %q", h.asked)
 	}
-	if h.Refused.Load() == 0 {
+	if h.Denied.Load() == 0 {
 		t.Error("not counted")
 	}
 }
 
 func TestRepoServer_SeparatesCacheKeys(t *testing.T) {
-	h := serve(t, RepoLimits{})
+	h := serve(t, RepoConfig{})
 	own, source := field(1, repository(ours)), append(field(10, words(1, ours)), noKustomize...)
 	for _, c := range []struct{ tracking, label, installation, wantLabel, wantInstallation string }{
 		{"", "app", "", "app@w1", ""},
@@ -296,7 +298,7 @@ func TestRepoServer_SeparatesCacheKeys(t *testing.T) {
 }
 
 func TestRepoServer_LimitsRequestsPerAgent(t *testing.T) {
-	h := serve(t, RepoLimits{PerAgent: 2})
+	h := serve(t, RepoConfig{PerAgent: 2})
 	hold := make(chan struct{})
 	h.hold = hold
 	answers := make(chan error, 10)
@@ -336,7 +338,7 @@ func TestRepoServer_LimitsRequestsPerAgent(t *testing.T) {
 }
 
 func TestRepoServer_SilentAgentUsesNoSlot(t *testing.T) {
-	h := serve(t, RepoLimits{PerAgent: 2, Total: 2})
+	h := serve(t, RepoConfig{PerAgent: 2, Total: 2})
 	client := h.as("w1")
 	for range 2 {
 		if _, err := client.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, service+"GetGitDirectories"); err != nil {

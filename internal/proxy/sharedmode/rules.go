@@ -13,34 +13,34 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Rules are what one agent may ask the hub's repo-server for.
+// Rules describe what one agent may request from the hub's repo-server.
 type Rules struct {
-	// Repository says why the agent may not have manifests of a repository; nil: it may.
+	// Repository returns an error if the agent may not have manifests of a repository.
 	Repository func(address string) error
 
-	// Same reports whether two addresses are those of one repository.
+	// Same reports whether two addresses are of the same repository.
 	Same func(a, b string) bool
 
-	// What Secrets that are placed on the agent have, without spaces around it, and it may therefore ask for.
-	Proxies       map[string]bool // for access to repositories
-	GitHubAPIs    map[string]bool // addresses, of GitHub Enterprise
+	// Values in Secrets that are placed on the agent, without surrounding spaces.
+	Proxies       map[string]bool
+	NoProxies     map[string]bool
+	GitHubAPIs    map[string]bool // addresses of GitHub Enterprise
 	GoogleKeys    map[string]bool // of service accounts
-	NoProxies     map[string]bool // for access without them
-	AzureIdentity bool            // that of the hub's repo-server
-	Insecure      bool            // access without making sure whom one is talking to
+	AzureIdentity bool            // the identity of the hub's repo-server
+	Insecure      bool            // access without verification of the server
 
-	// What the hub's own settings have, and agents may therefore ask for.
+	// Values in the hub's own settings.
 	BuildOptions   map[string]bool   // of kustomize
 	Programs       map[string]bool   // versions of kustomize
-	ValuesSchemes  map[string]bool   // of addresses that Helm reads values from
-	SourceTypesOff map[string]string // kinds of sources that the hub does not render → the setting that says so
+	ValuesSchemes  map[string]bool   // of addresses from which Helm reads values
+	SourceTypesOff map[string]string // source types that the hub does not render → the setting
 
-	// Application returns every text in the sources of the hub's Application that is placed on the agent, and called so
-	// by Argo CD there; none: there is no such Application.
+	// Application returns every string in the sources of the hub's Application that is placed on the agent. The name is
+	// Argo CD's on the spoke. Without such an Application, it returns none.
 	Application func(ctx context.Context, name string) (map[string]bool, error)
 }
 
-// check says why a request is refused, as a gRPC status.
+// check returns a gRPC status if a request is denied.
 func (r *Rules) check(ctx context.Context, m method, request []byte) error {
 	addresses := 0
 	var why error
@@ -85,7 +85,7 @@ func (r *Rules) check(ctx context.Context, m method, request []byte) error {
 	}
 	switch {
 	case !whole:
-		return status.Error(codes.InvalidArgument, "the request is not what Argo CD's controllers send")
+		return status.Error(codes.InvalidArgument, "the request is not valid")
 	case why != nil:
 		return why
 	case addresses == 0:
@@ -97,7 +97,7 @@ func (r *Rules) check(ctx context.Context, m method, request []byte) error {
 	return r.checkNamed(ctx, m.named, request)
 }
 
-// argument says why a text cannot be an argument of a program.
+// argument returns an error if a text cannot be an argument of a program.
 func argument(text []byte) error {
 	if bytes.HasPrefix(text, []byte("-")) || bytes.Contains(text, []byte("..")) {
 		return fmt.Errorf("%.100q is neither a chart nor a repository", text)
@@ -105,7 +105,7 @@ func argument(text []byte) error {
 	return nil
 }
 
-// repository looks at a Repository or RepoCreds. It returns false if the message is broken.
+// repository checks a Repository or RepoCreds. It returns false if the message is invalid.
 func (r *Rules) repository(request []byte, p path, fields connectFields, deny func(error)) bool {
 	at := func(number protowire.Number, f func(v []byte)) bool {
 		return each(request, append(slices.Clip(p), number), f)
@@ -136,10 +136,10 @@ func (r *Rules) repository(request []byte, p path, fields connectFields, deny fu
 		truth(fields.insecure, r.Insecure, "access that is not verified (insecure)")
 }
 
-// placed is where what is said of a repository has to be said by the hub, too.
+// placed is where the hub must have the same value.
 const placed = "a repository that is placed on the agent"
 
-// sameSource checks that content is kept in the cache under the name of the repository that it is from.
+// sameSource checks that content is cached under the address of its repository.
 func (r *Rules) sameSource(m method, request []byte) (err error) {
 	if m.source == nil {
 		return nil
@@ -156,7 +156,7 @@ func (r *Rules) sameSource(m method, request []byte) (err error) {
 	return err
 }
 
-// address says why an address cannot be used. Only those of the network can: others lead to the repo-server's files.
+// address returns an error if an address cannot be used. Only network addresses can. Others lead to the repo-server's files.
 func (r *Rules) address(address string) error {
 	scheme, _, found := strings.Cut(strings.ToLower(strings.TrimSpace(address)), "://")
 	switch {
@@ -177,9 +177,9 @@ func (r *Rules) known(known map[string]bool, what string, value []byte, where st
 	return fmt.Errorf("%s %q is not a setting of %s", what, value, where)
 }
 
-// apart gives the agent a place of its own in the cache of manifests. Their key has a hash of 32 bits, so an agent could
-// otherwise put what it likes where another, or the hub, will look. A part of the key that has no meaning to how this
-// agent tracks resources is the place. Where there is none, the cache is not used: then answer is what the agent gets.
+// apart gives the agent its own key space in the cache of manifests. The key has a hash of 32 bits, so an agent could
+// otherwise store content under the key of another agent or the hub. The agent's name is added to a part of the key that
+// its tracking method does not use. If there is none, the cache is not used, and answer is the response.
 func apart(agent string, m method, request []byte) (changed, answer []byte, err error) {
 	if m.label == 0 {
 		return request, nil, nil
@@ -192,9 +192,9 @@ func apart(agent string, m method, request []byte) (changed, answer []byte, err 
 		return with(request, m.installation, last(request, path{m.installation})+"@"+agent), nil, nil
 	case tracking == "" || tracking == "annotation" || tracking == "annotation+label":
 	default:
-		return nil, nil, status.Errorf(codes.InvalidArgument, "tracking method %q is not known here", tracking)
+		return nil, nil, status.Errorf(codes.InvalidArgument, "tracking method %q is not known", tracking)
 	}
-	if m.changes { // something may have: the next thing the controller does is to ask for manifests
+	if m.changes { // something can have changed. The controller requests the manifests next.
 		return nil, protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 1), nil
 	}
 	return withBool(request, m.noCache, true), nil, nil
