@@ -27,7 +27,7 @@ type agentSync struct {
 	// Notes about single Applications. Most agents have none: see setNote.
 	refreshes map[engine.Key]refresh            // hub: which refresh is pending
 	refreshed map[engine.Key]string             // spoke: the last refresh that was started
-	executed  map[engine.Key][]string           // autonomous spoke: IDs of commands that ran, the oldest first
+	executed  map[engine.Key][]string           // spoke: IDs of commands that ran, the oldest first
 	withoutID map[engine.Key]operationWithoutID // hub: operations without a command ID
 	frozen    map[engine.Key]engine.Time        // hub: since when Applications are frozen
 	finalized map[engine.Key]string             // hub: UIDs of Applications that the spoke has deleted and whose finalizers are still to be removed

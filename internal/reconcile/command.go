@@ -12,19 +12,17 @@ import (
 
 // This file executes commands and names them.
 
-// commands is what a spoke remembers of commands in addition to the receipts on its Applications. An autonomous
-// cluster's ApplicationSet controller may remove a receipt.
+// commands is what a spoke remembers of commands in addition to the receipts on its Applications. Another tool may
+// remove a receipt: an ApplicationSet controller, or a user who replaces or deletes the Application. Both lists have the
+// oldest first and at most maxCommands.
 type commands struct {
-	before map[string]bool // started by an earlier process
-	begun  []string        // started by any process, the oldest first, at most maxCommands
+	begun []string // by any process. The next process gets them
+	past  []string // of these, those that must not begin again: an earlier process began them, or this one has written them
 }
 
 func newCommands(known []string) commands {
-	c := commands{before: map[string]bool{}, begun: withCommands(nil, known...)}
-	for _, id := range c.begun {
-		c.before[id] = true
-	}
-	return c
+	begun := withCommands(nil, known...)
+	return commands{begun: begun, past: slices.Clone(begun)}
 }
 
 // execute executes commands on the spoke's Application as far as possible now.
@@ -33,8 +31,8 @@ func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 		return decision{fail: &Failure{Code: engine.Busy, Message: "the Application is not on the spoke yet", RetryAfter: engine.Second}}
 	}
 	local = kind.WithExecuted(local, l.executed[e.Key])
-	if id := kind.CommandID(e.Content); l.reconciler.commands.before[id] && !kind.Executed(local, id) {
-		return decision{fail: &Failure{Code: engine.Invalid, Message: "the agent restarted after it had begun this operation, and cannot report whether it ran: it is not begun a second time; start another one if it is needed"}}
+	if id := kind.CommandID(e.Content); slices.Contains(l.reconciler.commands.past, id) && !kind.Executed(local, id) {
+		return decision{fail: &Failure{Code: engine.Invalid, Message: "the agent has begun this operation before, and the Application does not show whether it ran: it is not begun a second time; start another one if it is needed"}}
 	}
 	x, err := kind.Execute(local, e.Content, &l.env)
 	switch {
@@ -50,13 +48,13 @@ func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 	return decision{}
 }
 
-// begun remembers commands that the spoke's Application now has, because an ApplicationSet controller may remove its
-// receipt.
+// begun remembers commands that the spoke's Application now has.
 func (l *agentSync) begun(e engine.Apply) {
 	if nonce := rawjson.Text(e.Content, "nonce"); nonce != "" {
 		setNote(&l.refreshed, e.Key, nonce)
 	}
-	if id := kind.CommandID(e.Content); id != "" && l.env.Agent.Mode == kind.Autonomous {
+	if id := kind.CommandID(e.Content); id != "" {
+		l.reconciler.commands.past = withCommands(l.reconciler.commands.past, id)
 		ids := slices.DeleteFunc(slices.Clone(l.executed[e.Key]), func(other string) bool { return other == id })
 		setNote(&l.executed, e.Key, append(ids[max(0, len(ids)-maxExecuted+1):], id))
 	}

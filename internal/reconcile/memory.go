@@ -19,10 +19,7 @@ type Memory struct {
 	Store          engine.Store  // of the hub, as far as seen and trusted
 	StoreUntrusted bool          // it regressed, and no user has accepted it yet
 	Seen           []engine.Seen // newest revision by scope
-
-	// Commands are the IDs of the commands that were started last, the oldest first, where an ApplicationSet may remove
-	// the Application's receipt.
-	Commands []string
+	Commands       []string      // IDs of the commands that were begun last, the oldest first
 }
 
 const maxCommands = 256
@@ -32,7 +29,7 @@ func (n *Reconciler) remembers(dec decision) bool {
 	if n.cfg.Side != kind.Spoke {
 		return false
 	}
-	if dec.begins != "" && n.syncs[""].env.Agent.Mode == kind.Autonomous { // a managed Application's receipt is ours alone
+	if dec.begins != "" {
 		n.commands.begun = withCommands(n.commands.begun, dec.begins)
 		return true
 	}

@@ -32,15 +32,33 @@ func (p *pair) rewrite(side kind.Side, ref kind.Ref, changes map[string]any) {
 	p.user(side, ref, string(body))
 }
 
-// The ApplicationSet controller of an autonomous cluster removes every annotation that it does not know, and another
-// operation replaces the last operation state: the Application no longer records which commands were executed. The hub
-// can still assume that one is pending, because it was disconnected when the command ran.
+// Another tool removes every annotation that it does not know, such as the ApplicationSet controller of an autonomous
+// cluster or a user of a managed one who replaces the object. Then another operation replaces the last operation state:
+// the Application no longer records which commands were executed. The hub can still assume that one is pending, because
+// it was disconnected when the command ran.
 func TestReceipt_CommandRunsOnceWithoutAnnotation(t *testing.T) {
-	for title, restarted := range map[string]bool{"in one process": false, "by the next process": true} {
-		t.Run(title, func(t *testing.T) {
-			p := newPair(t, kind.Autonomous)
+	for _, c := range []struct {
+		name      string
+		mode      kind.Mode
+		restarted bool // the agent
+		replaced  bool // the replica is deleted, and the hub restores it
+		refused   bool
+	}{
+		{"autonomous, in one process", kind.Autonomous, false, false, false},
+		{"autonomous, by the next process", kind.Autonomous, true, false, true},
+		{"managed, in one process", kind.Managed, false, false, false},
+		{"managed, by the next process", kind.Managed, true, false, true},
+		{"managed, on another replica", kind.Managed, false, true, true},
+		{"managed, on another replica by the next process", kind.Managed, true, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, c.mode)
 			p.connect()
-			p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
+			if c.mode == kind.Managed {
+				p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+			} else {
+				p.user(kind.Spoke, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
+			}
 			memory := p.remembered()
 			runs := 0
 			count := func(p *pair) {
@@ -68,16 +86,25 @@ func TestReceipt_CommandRunsOnceWithoutAnnotation(t *testing.T) {
 			}
 			p.disconnect()
 			p.user(kind.Hub, ref("w1", "a"), string(pending))
-			// It ends; the ApplicationSet's controller comes by; and auto-sync has something to do.
+			// It ends; its annotations are removed; and auto-sync has something to do.
 			p.rewrite(kind.Spoke, ref("argocd", "a"), map[string]any{"metadata.annotations": nil, "operation": nil,
 				"status": `{"operationState":{"operation":{"sync":{"revision":"def"},"initiatedBy":{"automated":true}},"phase":"Succeeded","startedAt":"2026-01-01T00:00:00Z","finishedAt":"2026-01-01T00:00:05Z"}}`})
-			if restarted {
+			if c.replaced {
+				old := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+				delete(p.stores[kind.Spoke].objects, ref("argocd", "a"))
+				p.stores[kind.Spoke].rev++
+				p.step(kind.Spoke, Deleted{Ref: ref("argocd", "a"), UID: old.UID(), Revision: uint64(p.stores[kind.Spoke].rev)})
+			}
+			if c.restarted {
 				q := p.restartWith(*memory, uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
 				count(q)
 				p = q
 			}
 			p.connect()
 			p.advanceTime(60 * engine.Second)
+			if p.stores[kind.Spoke].objects[ref("argocd", "a")] == nil {
+				t.Fatal("it was not restored")
+			}
 			if runs != 1 {
 				t.Errorf("it ran %d times", runs)
 			}
@@ -85,8 +112,8 @@ func TestReceipt_CommandRunsOnceWithoutAnnotation(t *testing.T) {
 			if c, _ := kind.Pending(after, &p.sides[kind.Hub].syncs["w1"].env); after.Get("operation") != nil || !c.Empty() {
 				t.Errorf("it waits forever on the hub: %s", after.Get("operation"))
 			}
-			if said := string(after.Get("status", "operationState", "message")); restarted && !strings.Contains(said, "restarted") {
-				t.Errorf("the unknown result is not reported: %s", after.Get("status"))
+			if said := string(after.Get("status", "operationState", "message")); strings.Contains(said, "not begun a second time") != c.refused {
+				t.Errorf("refused should be %v: %s", c.refused, after.Get("status"))
 			}
 		})
 	}
