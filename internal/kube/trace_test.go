@@ -21,7 +21,7 @@ func TestWrite_SpanHasQueueWaitAndResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer collected.Close()
-	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "test", Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
+	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "test", Log: slog.New(slog.DiscardHandler), BatchTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

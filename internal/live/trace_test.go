@@ -17,7 +17,7 @@ func TestForward_IsPartOfTheRequestTrace(t *testing.T) {
 	defer collected.Close()
 	tracers := map[string]*trace.Tracer{}
 	for _, name := range []string{"here", "there"} {
-		if tracers[name], err = trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: name, Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond}); err != nil {
+		if tracers[name], err = trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: name, Log: slog.New(slog.DiscardHandler), BatchTimeout: time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(tracers[name].Close)

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,16 +21,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
-// Config says where traces go, and what the program is called in them.
+// Config configures a Tracer.
 type Config struct {
-	Address  string // host:port of a collector that takes OTLP by gRPC
+	Address  string // host:port of a collector that accepts OTLP over gRPC
 	Insecure bool   // without TLS
-	Service  string // OTEL_SERVICE_NAME calls it otherwise
+	Service  string // name of the service, unless OTEL_SERVICE_NAME is set
 	Version  string
 	Log      *slog.Logger
 
-	Queue int           // spans that wait for the collector, or are on their way: 4096
-	Beat  time.Duration // how long a span waits for others to be sent with: 2 s
+	Queue        int           // spans that wait for the collector or are being sent: 4096
+	BatchTimeout time.Duration // how long a span waits for others of its batch: 2 s
 }
 
 const (
@@ -37,32 +38,28 @@ const (
 	sendTimeout = 10 * time.Second
 )
 
-// New makes a Tracer. The collector need not be there. Close it.
+// New returns a Tracer. The collector may be unavailable. The caller must close the Tracer.
 //
-// OpenTelemetry's library reads further settings from the environment: what is
-// sampled, attributes of all spans, headers and certificates for the collector.
+// The OpenTelemetry library reads further settings from the environment: sampling, attributes of all spans, and headers
+// and certificates for the collector.
 func New(ctx context.Context, cfg Config) (*Tracer, error) {
-	if cfg.Queue == 0 {
-		cfg.Queue = 4096
-	}
-	if cfg.Beat == 0 {
-		cfg.Beat = 2 * time.Second
-	}
+	cfg.Queue = cmp.Or(cfg.Queue, 4096)
+	cfg.BatchTimeout = cmp.Or(cfg.BatchTimeout, 2*time.Second)
 	log := cfg.Log.With("library", "opentelemetry")
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	otel.SetErrorHandler(&errorLogger{log: log})
 
-	where := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL("https://" + cfg.Address)} // by TLS, whatever the environment says
+	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL("https://" + cfg.Address)} // TLS, also if the environment disables it
 	if cfg.Insecure {
-		where = []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(cfg.Address), otlptracegrpc.WithTLSCredentials(insecure.NewCredentials())}
+		options = []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(cfg.Address), otlptracegrpc.WithTLSCredentials(insecure.NewCredentials())}
 	}
-	where = append(where, otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{
+	options = append(options, otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{
 		Enabled: true, InitialInterval: 500 * time.Millisecond, MaxInterval: 5 * time.Second, MaxElapsedTime: sendTimeout}))
-	sender, err := otlptracegrpc.New(ctx, where...)
+	exporter, err := otlptracegrpc.New(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("prepare to send traces to %s: %w", cfg.Address, err)
 	}
-	who, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
+	attributes, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(),
 		resource.WithAttributes(attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)),
 		resource.WithFromEnv())
 	if err != nil {
@@ -73,24 +70,23 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	e := &export{address: cfg.Address, room: int64(cfg.Queue), log: cfg.Log, exportCtx: life, end: end}
-	queue := sdktrace.NewBatchSpanProcessor(countingExporter{sender, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
-		sdktrace.WithBatchTimeout(cfg.Beat), sdktrace.WithExportTimeout(sendTimeout))
+	queue := sdktrace.NewBatchSpanProcessor(countingExporter{exporter, e}, sdktrace.WithMaxQueueSize(cfg.Queue), sdktrace.WithMaxExportBatchSize(min(batchSize, cfg.Queue)),
+		sdktrace.WithBatchTimeout(cfg.BatchTimeout), sdktrace.WithExportTimeout(sendTimeout))
 	limits := sdktrace.SpanLimits{AttributeValueLengthLimit: maxTextLen, AttributeCountLimit: 32, EventCountLimit: 32, LinkCountLimit: 1}
-	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(countingProcessor{queue, e}), sdktrace.WithResource(who), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithRawSpanLimits(limits))
+	e.provider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(countingProcessor{queue, e}), sdktrace.WithResource(attributes), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithRawSpanLimits(limits))
 	return &Tracer{tracer: e.provider.Tracer("github.com/argocd-agent/argocd-agent"), export: e}, nil
 }
 
-// closing is how long what has been traced may take to be sent at the end.
-const closing = 3 * time.Second
+const closeTimeout = 3 * time.Second
 
-// Close sends what waits, if the collector takes it at once, and ends.
+// Close sends the queued spans within closeTimeout.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, t.export.end)() // whatever is being sent
+	defer context.AfterFunc(ctx, t.export.end)() // cancels what is being sent
 	_ = t.export.provider.Shutdown(ctx)
 	if ctx.Err() != nil {
 		t.export.log.Warn("Collector did not accept all traces at shutdown", "collector", t.export.address)
@@ -98,7 +94,7 @@ func (t *Tracer) Close() {
 	t.export.end()
 }
 
-// Counts are totals of spans. A Tracer that is nil has none.
+// Counts are totals of spans.
 type Counts struct {
 	Sent    uint64 // accepted by the collector
 	Full    uint64 // dropped because the queue was full
@@ -131,12 +127,12 @@ type export struct {
 	droppedBefore uint64    // spans dropped before
 }
 
+// countingProcessor drops spans that the queue has no room for. It never waits.
 type countingProcessor struct {
 	sdktrace.SpanProcessor // the queue
 	export                 *export
 }
 
-// OnEnd implements sdktrace.SpanProcessor. It never waits.
 func (e countingProcessor) OnEnd(span sdktrace.ReadOnlySpan) {
 	if !span.SpanContext().IsSampled() {
 		return

@@ -2,24 +2,23 @@ package trace
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
-	"math/rand/v2"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Item is one version of something that is the same on both sides.
+// Item is one version of an item.
 type Item struct {
-	Agent           string // empty: this one
-	Scope           string // empty: it is no item
-	Namespace, Name string // of its key
+	Agent           string // if empty, the agent of this process
+	Scope           string // if empty, the span is not about an item
+	Namespace, Name string // of the key
 	Version         string
 }
 
-// StartItem begins a span about an item. Both sides compute the same trace for it,
-// and so see it as one, and sample it or not, without a word between them.
+// StartItem starts a span about an item. Both sides compute the same trace ID for it, so that its spans form one trace,
+// which is sampled on both sides or on neither.
 func (t *Tracer) StartItem(ctx context.Context, kind Kind, name string, item Item) *Span {
 	if t == nil {
 		return nil
@@ -48,16 +47,13 @@ func (i Item) trace() oteltrace.TraceID {
 
 type traceKey struct{}
 
-// idGenerator are those of spans and traces: by chance, unless the context has one.
+// idGenerator generates random IDs, unless the context has a trace ID.
 type idGenerator struct{}
-
-var _ sdktrace.IDGenerator = idGenerator{}
 
 func (n idGenerator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
 	id, ok := ctx.Value(traceKey{}).(oteltrace.TraceID)
 	for !ok || !id.IsValid() {
-		randomBytes(id[:8])
-		randomBytes(id[8:])
+		_, _ = rand.Read(id[:])
 		ok = true
 	}
 	return id, n.NewSpanID(ctx, id)
@@ -65,14 +61,7 @@ func (n idGenerator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.S
 
 func (idGenerator) NewSpanID(context.Context, oteltrace.TraceID) (id oteltrace.SpanID) {
 	for !id.IsValid() {
-		randomBytes(id[:])
+		_, _ = rand.Read(id[:])
 	}
 	return id
-}
-
-func randomBytes(b []byte) {
-	n := rand.Uint64() //nolint:gosec // to tell spans apart, not to hide anything
-	for i := range b {
-		b[i] = byte(n >> (8 * i))
-	}
 }

@@ -8,13 +8,14 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Header is where W3C's Trace Context has the span that a request belongs to:
-// two numbers and whether it is looked at, 55 characters, and nothing else.
+// Header is the header of W3C Trace Context. It names the span that a request belongs to, and has no other data.
 const Header = "Traceparent"
 
-// SanitizeHeaders leaves of what a request says of its trace only a Header that is one. The
-// rest is free text, which the sender's other systems put there: of no use
-// beyond, and maybe not meant for others.
+// maxHeader bounds the header. Later versions may be longer than the 55 bytes of the current one.
+const maxHeader = 128
+
+// SanitizeHeaders removes all trace headers of a request except a valid Header. The others have free text of the
+// sender's systems, which may not be meant for the receiver.
 func SanitizeHeaders(header http.Header) {
 	delete(header, "Tracestate")
 	delete(header, "Baggage")
@@ -31,24 +32,23 @@ func SanitizeHeaders(header http.Header) {
 	}
 }
 
-// WithRemoteParent puts into a context that what begins in it belongs to a span elsewhere,
-// if the text names one.
+// WithRemoteParent returns a context whose spans belong to the span that a Header names, if it is valid.
 func (t *Tracer) WithRemoteParent(ctx context.Context, header string) context.Context {
 	if t == nil || header == "" {
 		return ctx
 	}
-	return remote(ctx, header)
+	return extract(ctx, header)
 }
 
-// TraceParent is the text that names the span to others; empty: there is none.
+// TraceParent returns the Header that names the span, or "".
 func (s *Span) TraceParent() string {
 	if s == nil {
 		return ""
 	}
-	return written(s.span.SpanContext())
+	return format(s.span.SpanContext())
 }
 
-// Inject writes into a request which span it belongs to, if there is one.
+// Inject sets the Header of a request, if there is a span.
 func (s *Span) Inject(header http.Header) {
 	if text := s.TraceParent(); text != "" {
 		header[Header] = []string{text}
@@ -56,21 +56,17 @@ func (s *Span) Inject(header http.Header) {
 }
 
 func canonical(header string) string {
-	return written(oteltrace.SpanContextFromContext(remote(context.Background(), header)))
+	return format(oteltrace.SpanContextFromContext(extract(context.Background(), header)))
 }
 
-// longestHeader bounds what is looked at: later versions of the header may be
-// longer than 55, and begin like it.
-const longestHeader = 128
-
-func remote(ctx context.Context, header string) context.Context {
-	if len(header) > longestHeader {
+func extract(ctx context.Context, header string) context.Context {
+	if len(header) > maxHeader {
 		return ctx
 	}
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": header})
 }
 
-func written(span oteltrace.SpanContext) string {
+func format(span oteltrace.SpanContext) string {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(oteltrace.ContextWithSpanContext(context.Background(), span.WithTraceState(oteltrace.TraceState{})), carrier)
 	return carrier["traceparent"]

@@ -6,46 +6,45 @@ import (
 	"time"
 )
 
-// Steps is a span that is one step after the other, each a span within it: a
-// session that comes about. Its methods may be called from anywhere; on nil, and
-// after the end, they do nothing.
+// Steps is a span with one child span after the other, for example of a session that begins. It is safe for concurrent
+// use. On nil, and after the end, its methods do nothing.
 type Steps struct {
 	tracer *Tracer
 	ctx    context.Context
-	whole  *Span
+	root   *Span
 
 	mu    sync.Mutex
 	step  *Span
 	ended bool
 }
 
-// Steps begins a span and its first step, at a time that may be past.
+// Steps starts a span and its first step, at a time that may be in the past.
 func (t *Tracer) Steps(ctx context.Context, kind Kind, name, first string, at time.Time) *Steps {
 	if t == nil {
 		return nil
 	}
 	s := &Steps{tracer: t}
-	s.ctx, s.whole = t.start(ctx, kind, name, at)
+	s.ctx, s.root = t.start(ctx, kind, name, at)
 	_, s.step = t.start(s.ctx, KindInternal, first, at)
 	return s
 }
 
-// Root is the span that the steps are within.
+// Root returns the span of all steps.
 func (s *Steps) Root() *Span {
 	if s == nil {
 		return nil
 	}
-	return s.whole
+	return s.root
 }
 
-// Next ends the step under way and begins another.
+// Next ends the current step and starts another.
 func (s *Steps) Next(name string) {
 	if s != nil {
 		s.NextAt(name, time.Now())
 	}
 }
 
-// NextAt is Next at a time that may be past.
+// NextAt is Next at a time that may be in the past.
 func (s *Steps) NextAt(name string, at time.Time) {
 	if s == nil {
 		return
@@ -59,14 +58,11 @@ func (s *Steps) NextAt(name string, at time.Time) {
 	_, s.step = s.tracer.start(s.ctx, KindInternal, name, at)
 }
 
-// End ends the step under way, and the whole.
-func (s *Steps) End() { s.end("") }
+// End ends all spans.
+func (s *Steps) End() { s.Fail("") }
 
-// Fail ends them, and says why they came to nothing. What has come to an end
-// before stays as it was.
-func (s *Steps) Fail(why string) { s.end(why) }
-
-func (s *Steps) end(why string) {
+// Fail ends all spans. If why is not empty, the current step and the root have failed.
+func (s *Steps) Fail(why string) {
 	if s == nil {
 		return
 	}
@@ -78,8 +74,8 @@ func (s *Steps) end(why string) {
 	s.ended = true
 	if why != "" {
 		s.step.Fail(why)
-		s.whole.Fail(why)
+		s.root.Fail(why)
 	}
 	s.step.End()
-	s.whole.End()
+	s.root.End()
 }

@@ -8,13 +8,14 @@ package trace
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // Attributes. Names without prefix argocd_agent follow the conventions of OpenTelemetry.
@@ -54,18 +55,17 @@ type Tracer struct {
 	export *export
 }
 
-// Kind is the part that a span's program has in it.
+// Kind is the role of the process in a span.
 type Kind = oteltrace.SpanKind
 
-// The kinds.
+// Kinds of spans.
 const (
 	KindInternal = oteltrace.SpanKindInternal
 	KindServer   = oteltrace.SpanKindServer // of a request from a peer
 	KindClient   = oteltrace.SpanKindClient // of a request to a peer
 )
 
-// Name says which agent this is: an agent learns it from the hub. All spans that
-// begin from now on say so.
+// Name sets the agent of this process, which it learns from the hub, for all spans that start later.
 func (t *Tracer) Name(agent string) {
 	if t != nil {
 		name := clip(agent)
@@ -73,8 +73,7 @@ func (t *Tracer) Name(agent string) {
 	}
 }
 
-// Start begins a span: within the one that the context has, else as the first of
-// a trace. End it.
+// Start starts a span as a child of the span in the context, or as the first one of a trace. The caller must end it.
 func (t *Tracer) Start(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -93,14 +92,13 @@ func (t *Tracer) start(ctx context.Context, kind Kind, name string, at time.Time
 
 type spanKey struct{}
 
-// FromContext is the span that a context has; nil: none.
+// FromContext returns the span in a context, or nil.
 func FromContext(ctx context.Context) *Span {
 	s, _ := ctx.Value(spanKey{}).(*Span)
 	return s
 }
 
-// StartChild begins a span within the one that the context has. There is none where
-// that has none.
+// StartChild starts a child of the span in the context. If the context has none, it returns nil.
 func StartChild(ctx context.Context, kind Kind, name string) (context.Context, *Span) {
 	s := FromContext(ctx)
 	if s == nil {
@@ -109,15 +107,14 @@ func StartChild(ctx context.Context, kind Kind, name string) (context.Context, *
 	return s.tracer.start(ctx, kind, name, time.Now())
 }
 
-// Span is something that takes time. Its methods may be called from anywhere; on
-// nil they do nothing.
+// Span is an operation with a duration. It is safe for concurrent use. On nil, its methods do nothing.
 type Span struct {
 	tracer *Tracer
 	span   oteltrace.Span
 	began  time.Time
 }
 
-// NewContext puts the span into a context.
+// NewContext returns a context with the span.
 func (s *Span) NewContext(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
@@ -125,42 +122,42 @@ func (s *Span) NewContext(ctx context.Context) context.Context {
 	return context.WithValue(oteltrace.ContextWithSpan(ctx, s.span), spanKey{}, s)
 }
 
-// SetString notes a text, if there is one.
+// SetString sets an attribute, unless the value is empty.
 func (s *Span) SetString(key, value string) {
 	if s != nil && value != "" {
 		s.span.SetAttributes(attribute.String(key, clip(value)))
 	}
 }
 
-// SetInt notes a number.
+// SetInt sets an attribute.
 func (s *Span) SetInt(key string, value int) {
 	if s != nil {
 		s.span.SetAttributes(attribute.Int(key, value))
 	}
 }
 
-// Elapsed notes how many milliseconds have passed since the beginning.
+// Elapsed sets an attribute to the milliseconds since the start.
 func (s *Span) Elapsed(key string) {
 	if s != nil {
 		s.span.SetAttributes(attribute.Int64(key, time.Since(s.began).Milliseconds()))
 	}
 }
 
-// Event notes that something has happened by now.
+// Event adds an event with the current time.
 func (s *Span) Event(name string) {
 	if s != nil {
 		s.span.AddEvent(clip(name))
 	}
 }
 
-// Fail notes that it did not work, and in a few words why.
+// Fail sets the status to failed, with a short reason.
 func (s *Span) Fail(why string) {
 	if s != nil {
 		s.span.SetStatus(codes.Error, clip(why))
 	}
 }
 
-// End ends the span. A second time does nothing.
+// End ends the span. Only the first call counts.
 func (s *Span) End() {
 	if s != nil {
 		s.span.End()
@@ -170,9 +167,4 @@ func (s *Span) End() {
 func (s *Span) endAt(at time.Time) { s.span.End(oteltrace.WithTimestamp(at)) }
 
 // clip bounds a text and makes it valid UTF-8. Invalid UTF-8 would fail the whole batch.
-func clip(text string) string {
-	if len(text) > maxTextLen {
-		text = text[:maxTextLen]
-	}
-	return strings.ToValidUTF8(text, "\uFFFD")
-}
+func clip(s string) string { return text.Truncate(s, maxTextLen) }

@@ -71,8 +71,8 @@ func newTracer(t *testing.T, cfg Config) (*Tracer, *logbook) {
 	if cfg.Service == "" {
 		cfg.Service = "argocd-agent-test"
 	}
-	if cfg.Beat == 0 {
-		cfg.Beat = time.Millisecond
+	if cfg.BatchTimeout == 0 {
+		cfg.BatchTimeout = time.Millisecond
 	}
 	tracer, err := New(t.Context(), cfg)
 	if err != nil {
@@ -260,7 +260,7 @@ func TestExport_ShutdownDoesNotWait(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it waits")
 	}
-	if log.count("did not take all traces") != 1 {
+	if log.count("did not accept all traces") != 1 {
 		t.Error("it was not said that some are lost")
 	}
 }

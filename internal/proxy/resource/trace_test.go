@@ -22,7 +22,7 @@ func tracedStage(t *testing.T, server APIServer, policy Policy) (*stage, *collec
 	}
 	t.Cleanup(c.Close)
 	tracer := func(service string) *trace.Tracer {
-		tracer, err := trace.New(t.Context(), trace.Config{Address: c.Address(), Insecure: true, Service: service, Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
+		tracer, err := trace.New(t.Context(), trace.Config{Address: c.Address(), Insecure: true, Service: service, Log: slog.New(slog.DiscardHandler), BatchTimeout: time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ func TestDelivery_IsTracedUntilItIsAcknowledged(t *testing.T) {
 	collected, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	must(t, err)
 	defer collected.Close()
-	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "hub", Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
+	tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: "hub", Log: slog.New(slog.DiscardHandler), BatchTimeout: time.Millisecond})
 	must(t, err)
 	defer tracer.Close()
 	ca := newCA(t, "ca")

@@ -16,7 +16,7 @@ func TestTrace_CoversBothEndsOfASession(t *testing.T) {
 	must(t, err)
 	defer collected.Close()
 	tracer := func(service string) *trace.Tracer {
-		tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: service, Log: slog.New(slog.DiscardHandler), Beat: time.Millisecond})
+		tracer, err := trace.New(t.Context(), trace.Config{Address: collected.Address(), Insecure: true, Service: service, Log: slog.New(slog.DiscardHandler), BatchTimeout: time.Millisecond})
 		must(t, err)
 		t.Cleanup(tracer.Close)
 		return tracer
