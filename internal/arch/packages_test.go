@@ -47,7 +47,7 @@ var packageRules = []packageRule{
 	{path: "internal/reconcile", inner: paths("internal/engine", "internal/kind", "internal/rawjson"), pure: true},
 
 	// The protocol, and the simulator that tests core and protocol.
-	{path: "internal/wire", inner: paths("internal/engine", "api"), outer: protobuf},
+	{path: "internal/wire", inner: paths("internal/engine", "api", "internal/util"), outer: protobuf},
 	{path: "internal/sim", inner: paths(core, "internal/wire"), seeded: true},
 
 	// Helpers that know nothing of the product.

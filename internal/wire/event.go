@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 )
 
 const (
@@ -28,45 +32,16 @@ const (
 	anyValueField = 2
 )
 
-// appendEvent appends an event up to its message, which must follow and have this size.
-func appendEvent(b []byte, kind *messageKind, meta Meta, size int) ([]byte, *Error) {
+// newEvent returns the event of an encoded message.
+func newEvent(kind *messageKind, meta Meta, data []byte) (*pb.CloudEvent, *Error) {
 	if reason := eventSource.violation([]byte(meta.Source)); reason != "" {
 		return nil, badField("event.source", "%s", reason)
 	}
-	var scratch [64]byte
-	id := strconv.AppendUint(scratch[:0], meta.Session.Incarnation, 10)
-	id = strconv.AppendUint(append(id, '.'), meta.Session.Attempt, 10)
-	id = strconv.AppendUint(append(id, '.'), meta.Seq, 10)
-	b = protowire.AppendTag(b, eventIDField, protowire.BytesType)
-	b = protowire.AppendBytes(b, id)
-	b = appendString(b, eventSourceField, meta.Source)
-	b = appendString(b, eventSpecField, specVersion)
-	b = appendString(b, eventTypeField, typePrefix, kind.event)
-	urlSize := len(urlPrefix) + len(protoPrefix) + len(kind.name)
-	anySize := 1 + protowire.SizeBytes(urlSize)
-	if size > 0 {
-		anySize += 1 + protowire.SizeBytes(size)
-	}
-	b = protowire.AppendTag(b, eventProtoField, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(anySize))
-	b = appendString(b, anyURLField, urlPrefix, protoPrefix, kind.name)
-	if size > 0 {
-		b = protowire.AppendTag(b, anyValueField, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(size))
-	}
-	return b, nil
-}
-
-func appendString(b []byte, num protowire.Number, parts ...string) []byte {
-	size := 0
-	for _, part := range parts {
-		size += len(part)
-	}
-	b = protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
-	for _, part := range parts {
-		b = append(b, part...)
-	}
-	return b
+	return &pb.CloudEvent{
+		Id:     fmt.Sprintf("%d.%d.%d", meta.Session.Incarnation, meta.Session.Attempt, meta.Seq),
+		Source: meta.Source, SpecVersion: specVersion, Type: typePrefix + kind.event,
+		Data: &pb.CloudEvent_ProtoData{ProtoData: &anypb.Any{TypeUrl: urlPrefix + protoPrefix + kind.name, Value: data}},
+	}, nil
 }
 
 // envelope is the content of an event.

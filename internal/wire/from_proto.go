@@ -33,7 +33,7 @@ func readRoots(m *pb.Roots) engine.Message {
 func readSame(m *pb.Same) engine.Message { return engine.Same{Items: convert(m.GetItems(), readRoot)} }
 
 func readAsk(m *pb.Ask) engine.Message {
-	return engine.Ask{Scope: m.GetScope(), Round: m.GetRound(), Prefixes: convert(m.GetPrefixes(), func(b *[]byte) engine.Prefix { return readPrefix(*b) })}
+	return engine.Ask{Scope: m.GetScope(), Round: m.GetRound(), Prefixes: convert(m.GetPrefixes(), readPrefix)}
 }
 
 func readAnswer(m *pb.Answer) engine.Message {
@@ -41,7 +41,7 @@ func readAnswer(m *pb.Answer) engine.Message {
 }
 
 func readWant(m *pb.Want) engine.Message {
-	return engine.Want{Scope: m.GetScope(), Hashes: convert(m.GetHashes(), func(h *uint64) engine.KeyHash { return engine.KeyHash(*h) })}
+	return engine.Want{Scope: m.GetScope(), Hashes: convert(m.GetHashes(), func(h uint64) engine.KeyHash { return engine.KeyHash(h) })}
 }
 
 func readDelta(m *pb.Delta) engine.Message {
@@ -65,7 +65,7 @@ func readWriteOutage(m *pb.WriteOutage) engine.Message {
 func readHeld(m *pb.Held) engine.Message {
 	return engine.Held{
 		Scope: m.GetScope(), ID: m.GetId(), Count: m.GetCount(), Of: m.GetOf(), Reason: m.GetReason(),
-		Sample: convert(m.GetSample(), func(k **pb.Key) engine.Key { return readKey(*k) }), Cause: engine.Cause(m.GetCause()),
+		Sample: convert(m.GetSample(), readKey), Cause: engine.Cause(m.GetCause()),
 	}
 }
 
@@ -93,22 +93,21 @@ func readStore(s *pb.Store) engine.Store {
 	return engine.Store{UID: s.GetUid(), Revision: s.GetRevision()}
 }
 
-func readSeen(s **pb.Seen) engine.Seen {
-	return engine.Seen{Scope: (*s).GetScope(), Revision: (*s).GetRevision()}
+func readSeen(s *pb.Seen) engine.Seen {
+	return engine.Seen{Scope: s.GetScope(), Revision: s.GetRevision()}
 }
 
 func readKey(k *pb.Key) engine.Key {
 	return engine.Key{Namespace: k.GetNamespace(), Name: k.GetName()}
 }
 
-func readRoot(r **pb.Root) engine.Root {
-	out := engine.Root{Scope: (*r).GetScope(), Count: (*r).GetCount(), Revision: (*r).GetRevision()}
-	out.Sum.Hi, out.Sum.Lo = readHash((*r).GetSum())
+func readRoot(r *pb.Root) engine.Root {
+	out := engine.Root{Scope: r.GetScope(), Count: r.GetCount(), Revision: r.GetRevision()}
+	out.Sum.Hi, out.Sum.Lo = readHash(r.GetSum())
 	return out
 }
 
-func readDeltaItem(p **pb.Delta_Item) engine.DeltaItem {
-	it := *p
+func readDeltaItem(it *pb.Delta_Item) engine.DeltaItem {
 	out := engine.DeltaItem{
 		Seq: it.GetSeq(), Key: readKey(it.GetKey()), Gone: it.GetGone(), Deleted: it.GetDeleted(),
 		Content: readBytes(it.GetContent()), Extra: readBytes(it.GetExtra()), Revision: it.GetRevision(),
@@ -117,8 +116,7 @@ func readDeltaItem(p **pb.Delta_Item) engine.DeltaItem {
 	return out
 }
 
-func readAckItem(p **pb.Ack_Item) engine.AckItem {
-	it := *p
+func readAckItem(it *pb.Ack_Item) engine.AckItem {
 	out := engine.AckItem{
 		Seq: it.GetSeq(), Key: readKey(it.GetKey()), Code: engine.Code(it.GetCode()), Message: it.GetMessage(), RetryAfterMillis: it.GetRetryAfterMillis(),
 	}
@@ -126,12 +124,11 @@ func readAckItem(p **pb.Ack_Item) engine.AckItem {
 	return out
 }
 
-func readBranch(p **pb.Branch) engine.Branch {
-	b := *p
+func readBranch(b *pb.Branch) engine.Branch {
 	out := engine.Branch{
 		Prefix: readPrefix(b.GetPrefix()), Split: b.GetSplit(),
-		Sums:  convert(b.GetChildren(), func(c *byte) engine.ChildSum { return engine.ChildSum{Child: *c} }),
-		Items: convert(b.GetHashes(), func(h *uint64) engine.Listed { return engine.Listed{Hash: engine.KeyHash(*h)} }),
+		Sums:  convert(b.GetChildren(), func(c byte) engine.ChildSum { return engine.ChildSum{Child: c} }),
+		Items: convert(b.GetHashes(), func(h uint64) engine.Listed { return engine.Listed{Hash: engine.KeyHash(h)} }),
 	}
 	for i := range out.Sums {
 		out.Sums[i].Sum.Hi, out.Sums[i].Sum.Lo = readHash(b.GetSums()[16*i:])

@@ -169,12 +169,16 @@ func tagOf(message string, field protoreflect.Name, typ protowire.Type) []byte {
 }
 
 // raw is an event with these bytes as its message.
-func raw(proto string, message []byte) []byte {
-	event, err := appendEvent(nil, &messageKind{name: proto, event: strings.ToLower(proto)}, someMeta, len(message))
+func raw(name string, message []byte) []byte {
+	event, err := newEvent(&messageKind{name: name, event: strings.ToLower(name)}, someMeta, message)
 	if err != nil {
 		panic(err)
 	}
-	return append(event, message...)
+	out, failed := proto.Marshal(event)
+	if failed != nil {
+		panic(failed)
+	}
+	return out
 }
 
 func checkMemory(t interface {

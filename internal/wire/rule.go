@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
 // rule describes the valid values of a string.
@@ -21,24 +23,24 @@ var (
 	objectName    = rule{max: 253, valid: isSubdomain, form: "a lower-case RFC 1123 name"}
 	namespaceName = rule{max: 63, valid: isLabel, form: "a lower-case RFC 1123 label", optional: true}
 	agentName     = rule{max: 253, valid: isSubdomain, form: "a lower-case RFC 1123 name", optional: true}
-	scopeName     = rule{max: 64, valid: isToken, form: token}
-	shortToken    = rule{max: 64, valid: isToken, form: token, optional: true} // mode, mapping, code, ID
-	capability    = rule{max: 64, valid: isToken, form: token}
-	labelKey      = rule{max: 317, valid: isToken, form: token, optional: true}
-	uid           = rule{max: 128, valid: isToken, form: token, optional: true}
-	address       = rule{max: 2048, valid: isToken, form: token, optional: true}
-	tunnelToken   = rule{max: 256, valid: isToken, form: token, optional: true}
-	buildVersion  = rule{max: 128, valid: isText, form: text, optional: true}
-	messageText   = rule{max: MaxText, valid: isText, form: text, optional: true}
+	scopeName     = rule{max: 64, valid: isToken, form: tokenForm}
+	shortToken    = rule{max: 64, valid: isToken, form: tokenForm, optional: true} // mode, mapping, code, ID
+	capability    = rule{max: 64, valid: isToken, form: tokenForm}
+	labelKey      = rule{max: 317, valid: isToken, form: tokenForm, optional: true}
+	uid           = rule{max: 128, valid: isToken, form: tokenForm, optional: true}
+	address       = rule{max: 2048, valid: isToken, form: tokenForm, optional: true}
+	tunnelToken   = rule{max: 256, valid: isToken, form: tokenForm, optional: true}
+	buildVersion  = rule{max: 128, valid: isText, form: textForm, optional: true}
+	messageText   = rule{max: MaxText, valid: isText, form: textForm, optional: true}
 
-	eventID     = rule{max: 62, valid: isToken, form: token} // three numbers of 64 bits
-	eventSource = rule{max: 320, valid: isToken, form: token}
-	eventType   = rule{max: 128, valid: isToken, form: token}
+	eventID     = rule{max: 62, valid: isToken, form: tokenForm} // three numbers of 64 bits
+	eventSource = rule{max: 320, valid: isToken, form: tokenForm}
+	eventType   = rule{max: 128, valid: isToken, form: tokenForm}
 )
 
 const (
-	token = "printable ASCII without spaces"
-	text  = "UTF-8 without control characters"
+	tokenForm = "printable ASCII without spaces"
+	textForm  = "UTF-8 without control characters"
 )
 
 // violation returns why a string violates the rule, or "" if it does not.
@@ -100,27 +102,10 @@ func isControl(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '
 
 // sanitizeText makes s fit for messageText: it replaces invalid and control characters and truncates a long text.
 func sanitizeText(s string) string {
-	if s == "" || len(s) <= MaxText && isText([]byte(s)) {
-		return s
-	}
-	const more = "…"
-	cut := len(s) > MaxText
-	if cut {
-		s = s[:MaxText] // replacements below make it longer
-	}
-	s = strings.ToValidUTF8(s, "?")
-	s = strings.Map(func(c rune) rune {
+	return text.Truncate(strings.Map(func(c rune) rune {
 		if isControl(c) {
 			return ' '
 		}
 		return c
-	}, s)
-	if !cut && len(s) <= MaxText {
-		return s
-	}
-	end := min(len(s), MaxText-len(more))
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + more
+	}, s), MaxText)
 }

@@ -25,7 +25,7 @@ func TestSanitizeText_MakesAnyTextValid(t *testing.T) {
 
 func TestSanitizeText_MarksATruncatedText(t *testing.T) {
 	got := sanitizeText(strings.Repeat("ä", MaxText))
-	if len(got) > MaxText || len(got) < MaxText-8 || !strings.HasSuffix(got, "ä…") {
+	if len(got) > MaxText || len(got) < MaxText-8 || !strings.HasSuffix(got, "ä...") {
 		t.Errorf("%d bytes, ending in %q", len(got), got[len(got)-8:])
 	}
 }

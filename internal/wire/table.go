@@ -3,8 +3,6 @@ package wire
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
-
-	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 )
 
 // limit is the rule of one field. A string has a rule, a list has a number of entries.
@@ -104,10 +102,8 @@ var table = map[protoreflect.FullName]limit{
 	"Bye.retry_after_millis": {number: MaxRetryMillis},
 }
 
-// schema has the limits of a message by field number.
-type schema struct {
-	fields []*field
-}
+// schema has the limits of a message by field number. Unused numbers are nil.
+type schema []*field
 
 // field is one field of a schema.
 type field struct {
@@ -115,29 +111,14 @@ type field struct {
 	name    string
 	wire    protowire.Type
 	list    bool
-	message *schema // of a nested message
+	message schema // of a nested message
 }
-
-// schemas has the messages of sync.proto by name.
-var schemas = func() map[protoreflect.Name]*schema {
-	all := map[protoreflect.FullName]*schema{}
-	byName := map[protoreflect.Name]*schema{}
-	messages := pb.File_argocdagent_v1_sync_proto.Messages()
-	for i := range messages.Len() {
-		byName[messages.Get(i).Name()] = newSchema(messages.Get(i), all)
-	}
-	return byName
-}()
 
 const protoPrefix = "argocdagent.v1." // of the full names of messages
 
 // newSchema joins a message of sync.proto with the table.
-func newSchema(m protoreflect.MessageDescriptor, all map[protoreflect.FullName]*schema) *schema {
-	if s := all[m.FullName()]; s != nil {
-		return s
-	}
-	s := &schema{}
-	all[m.FullName()] = s
+func newSchema(m protoreflect.MessageDescriptor) schema {
+	var s schema
 	for i := range m.Fields().Len() {
 		d := m.Fields().Get(i)
 		f := &field{limit: table[d.FullName()[len(protoPrefix):]], name: string(d.Name()), list: d.IsList()}
@@ -145,16 +126,16 @@ func newSchema(m protoreflect.MessageDescriptor, all map[protoreflect.FullName]*
 		case protoreflect.StringKind, protoreflect.BytesKind:
 			f.wire = protowire.BytesType
 		case protoreflect.MessageKind:
-			f.wire, f.message = protowire.BytesType, newSchema(d.Message(), all)
+			f.wire, f.message = protowire.BytesType, newSchema(d.Message())
 		case protoreflect.Fixed64Kind:
 			f.wire = protowire.Fixed64Type
 		default:
 			f.wire = protowire.VarintType
 		}
-		for len(s.fields) <= int(d.Number()) {
-			s.fields = append(s.fields, nil)
+		for len(s) <= int(d.Number()) {
+			s = append(s, nil)
 		}
-		s.fields[d.Number()] = f
+		s[d.Number()] = f
 	}
 	return s
 }

@@ -39,13 +39,13 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 	case engine.Answer:
 		return toAnswer(m)
 	case engine.Want:
-		return &pb.Want{Scope: m.Scope, Hashes: convert(m.Hashes, func(h *engine.KeyHash) uint64 { return uint64(*h) })}, nil
+		return &pb.Want{Scope: m.Scope, Hashes: convert(m.Hashes, func(h engine.KeyHash) uint64 { return uint64(h) })}, nil
 	case engine.Delta:
 		return toDelta(m)
 	case engine.Ack:
 		return &pb.Ack{Scope: m.Scope, Items: convert(m.Items, toAckItem)}, nil
 	case engine.Finished:
-		return &pb.Finished{Scope: m.Scope, Key: toKey(&m.Key), Version: toHash(m.Version.Hi, m.Version.Lo)}, nil
+		return &pb.Finished{Scope: m.Scope, Key: toKey(m.Key), Version: toHash(m.Version.Hi, m.Version.Lo)}, nil
 	case engine.Held:
 		return &pb.Held{
 			Scope: m.Scope, Id: m.ID, Count: m.Count, Of: m.Of, Reason: sanitizeText(m.Reason), Sample: convert(m.Sample, toKey), Cause: string(m.Cause),
@@ -93,13 +93,13 @@ func toDelta(m engine.Delta) (proto.Message, *Error) {
 }
 
 // convert converts the entries of a list. An empty list becomes nil.
-func convert[A, B any](list []A, f func(*A) B) []B {
+func convert[A, B any](list []A, f func(A) B) []B {
 	if len(list) == 0 {
 		return nil
 	}
 	out := make([]B, len(list))
 	for i := range list {
-		out[i] = f(&list[i])
+		out[i] = f(list[i])
 	}
 	return out
 }
@@ -133,31 +133,31 @@ func toStore(s engine.Store) *pb.Store {
 	return &pb.Store{Uid: s.UID, Revision: s.Revision}
 }
 
-func toSeen(s *engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: s.Revision} }
+func toSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: s.Revision} }
 
-func toKey(k *engine.Key) *pb.Key { return &pb.Key{Namespace: k.Namespace, Name: k.Name} }
+func toKey(k engine.Key) *pb.Key { return &pb.Key{Namespace: k.Namespace, Name: k.Name} }
 
-func toRoot(r *engine.Root) *pb.Root {
+func toRoot(r engine.Root) *pb.Root {
 	return &pb.Root{Scope: r.Scope, Count: r.Count, Sum: toHash(r.Sum.Hi, r.Sum.Lo), Revision: r.Revision}
 }
 
-func toDeltaItem(it *engine.DeltaItem) *pb.Delta_Item {
+func toDeltaItem(it engine.DeltaItem) *pb.Delta_Item {
 	return &pb.Delta_Item{
-		Seq: it.Seq, Key: toKey(&it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Gone: it.Gone, Deleted: it.Deleted,
+		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Gone: it.Gone, Deleted: it.Deleted,
 		Content: it.Content, Extra: it.Extra, Revision: it.Revision,
 	}
 }
 
-func toAckItem(it *engine.AckItem) *pb.Ack_Item {
+func toAckItem(it engine.AckItem) *pb.Ack_Item {
 	return &pb.Ack_Item{
-		Seq: it.Seq, Key: toKey(&it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Code: string(it.Code),
+		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Code: string(it.Code),
 		Message: sanitizeText(it.Message), RetryAfterMillis: min(it.RetryAfterMillis, MaxRetryMillis),
 	}
 }
 
 func invalidPrefix() *Error { return badField("", "has bits beyond its length") }
 
-func toPrefix(p *engine.Prefix) []byte { return binary.BigEndian.AppendUint64(nil, p.Bits)[:p.Len] }
+func toPrefix(p engine.Prefix) []byte { return binary.BigEndian.AppendUint64(nil, p.Bits)[:p.Len] }
 
 // toHash encodes a 128-bit number. Zero is absent.
 func toHash(hi, lo uint64) []byte {
@@ -172,8 +172,8 @@ func appendHash(b []byte, hi, lo uint64) []byte {
 }
 
 // toBranch writes the entries of a branch as columns.
-func toBranch(b *engine.Branch) *pb.Branch {
-	out := &pb.Branch{Prefix: toPrefix(&b.Prefix), Split: b.Split, Hashes: convert(b.Items, func(it *engine.Listed) uint64 { return uint64(it.Hash) })}
+func toBranch(b engine.Branch) *pb.Branch {
+	out := &pb.Branch{Prefix: toPrefix(b.Prefix), Split: b.Split, Hashes: convert(b.Items, func(it engine.Listed) uint64 { return uint64(it.Hash) })}
 	if len(b.Sums) > 0 {
 		out.Children, out.Sums = make([]byte, 0, len(b.Sums)), make([]byte, 0, 16*len(b.Sums))
 	}

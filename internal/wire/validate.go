@@ -38,13 +38,13 @@ func malformed() *Error { return badField("", "is truncated or not protobuf") }
 
 // validate checks an encoded message before memory is allocated for it. Unknown fields, and fields with another wire
 // type, are ignored as the generated types do.
-func (s *schema) validate(b []byte) *Error {
+func (s schema) validate(b []byte) *Error {
 	var entries [32]int // by field number
 	err := walk(b, func(num protowire.Number, typ protowire.Type, number uint64, data []byte) *Error {
-		if int(num) >= len(s.fields) || s.fields[num] == nil {
+		if int(num) >= len(s) || s[num] == nil {
 			return nil
 		}
-		f := s.fields[num]
+		f := s[num]
 		added := 1
 		if f.list && f.wire == protowire.Fixed64Type && typ == protowire.BytesType { // packed
 			if added = len(data) / 8; len(data)%8 != 0 {
@@ -63,7 +63,7 @@ func (s *schema) validate(b []byte) *Error {
 	if err != nil {
 		return err
 	}
-	for num, f := range s.fields {
+	for num, f := range s {
 		switch {
 		case f == nil || f.list || entries[num] > 0:
 		case f.str != nil && !f.str.optional:

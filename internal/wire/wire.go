@@ -32,37 +32,35 @@ type Unknown struct {
 type messageKind struct {
 	name   string // of the protobuf message
 	event  string // last part of the event type
-	schema *schema
+	schema schema
 	new    func() proto.Message
 	read   func(proto.Message) engine.Message
 }
 
-// kinds has all messages by the last part of their event type, and by the name of the protobuf message.
-var kinds, kindsByName = func() (byEvent, byName map[string]*messageKind) {
-	byEvent, byName = map[string]*messageKind{}, map[string]*messageKind{}
+// kinds has all messages by the last part of their event type, which is the name of the protobuf message in lower case.
+var kinds = func() map[string]*messageKind {
+	all := map[string]*messageKind{}
 	for _, k := range []*messageKind{
 		kindOf(readHello), kindOf(readWelcome), kindOf(readRoots), kindOf(readSame), kindOf(readAsk), kindOf(readAnswer), kindOf(readWant),
 		kindOf(readDelta), kindOf(readAck), kindOf(readFinished), kindOf(readHeld), kindOf(readWriteOutage), kindOf(readConfirm), kindOf(readOpen), kindOf(readBye),
 	} {
-		byEvent[k.event], byName[k.name] = k, k
+		all[k.event] = k
 	}
-	return byEvent, byName
+	return all
 }()
 
 func kindOf[P any, M interface {
 	*P
 	proto.Message
 }](read func(M) engine.Message) *messageKind {
-	name := M(new(P)).ProtoReflect().Descriptor().Name()
+	message := M(new(P)).ProtoReflect().Descriptor()
+	name := string(message.Name())
 	return &messageKind{
-		name: string(name), event: strings.ToLower(string(name)), schema: schemas[name],
+		name: name, event: strings.ToLower(name), schema: newSchema(message),
 		new:  func() proto.Message { return M(new(P)) },
 		read: func(m proto.Message) engine.Message { return read(m.(M)) }, //nolint:forcetypeassert // made by new
 	}
 }
-
-// envelopeSize is the size of an event around a message, at most.
-const envelopeSize = 640
 
 // Encode returns the event that carries a message. Its errors are *Error, with code TooLarge for content that no peer
 // could store. Encode truncates texts for users and pauses to their limits.
@@ -71,27 +69,29 @@ func Encode(m engine.Message, meta Meta) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := kindsByName[string(message.ProtoReflect().Descriptor().Name())]
-	size := proto.Size(message)
-	if size > MaxEvent {
+	kind := kinds[strings.ToLower(string(message.ProtoReflect().Descriptor().Name()))]
+	if size := proto.Size(message); size > MaxEvent {
 		return nil, tooLarge("event", size, MaxEvent)
 	}
-	event, err := appendEvent(make([]byte, 0, size+envelopeSize), kind, meta, size)
-	if err != nil {
-		return nil, err
-	}
-	begin := len(event)
-	event, failed := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.MarshalAppend(event, message)
+	data, failed := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.Marshal(message)
 	if failed != nil {
 		return nil, badField(kind.event, "has a text that is not UTF-8")
 	}
-	if err := kind.schema.validate(event[begin:]); err != nil {
+	if err := kind.schema.validate(data); err != nil {
 		return nil, err.in(kind.event)
 	}
-	if len(event) > MaxEvent {
-		return nil, tooLarge("event", len(event), MaxEvent)
+	event, err := newEvent(kind, meta, data)
+	if err != nil {
+		return nil, err
 	}
-	return event, nil
+	out, failed := proto.MarshalOptions{Deterministic: true}.Marshal(event)
+	switch {
+	case failed != nil:
+		return nil, badField("event", "cannot be encoded: %v", failed)
+	case len(out) > MaxEvent:
+		return nil, tooLarge("event", len(out), MaxEvent)
+	}
+	return out, nil
 }
 
 // Decode returns the message that an event carries. Its errors are *Error, with code BadMessage. A message of unknown
