@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -143,7 +144,7 @@ func (c clientCredentials) ClientHandshake(ctx context.Context, authority string
 		c.failed(err)
 		return nil, nil, err
 	}
-	w := &reportingConn{prefixConn{Conn: conn}, c.failed}
+	w := &reportingConn{conn, c.failed}
 	if _, encrypted := info.(credentials.TLSInfo); encrypted {
 		if err := w.waitFirstByte(ctx, c.firstByteTimeout); err != nil {
 			_ = conn.Close()
@@ -160,8 +161,8 @@ func (c clientCredentials) Clone() credentials.TransportCredentials {
 
 // reportingConn reports reads that fail.
 type reportingConn struct {
-	prefixConn // with what waitFirstByte has read
-	failed     func(error)
+	net.Conn
+	failed func(error)
 }
 
 // defaultFirstByteTimeout is how long waitFirstByte waits. An HTTP/2 server sends at once. A server that does not is
@@ -188,12 +189,12 @@ func (w *reportingConn) waitFirstByte(ctx context.Context, timeout time.Duration
 		w.failed(err)
 		return err
 	}
-	w.first = first[:n]
+	w.Conn = withPrefix(w.Conn, first[:n])
 	return nil
 }
 
 func (w *reportingConn) Read(b []byte) (int, error) {
-	n, err := w.prefixConn.Read(b)
+	n, err := w.Conn.Read(b)
 	if err != nil {
 		w.failed(err)
 	}
@@ -217,7 +218,7 @@ func (c webSocketCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentia
 	if _, err := io.ReadFull(raw, first); err != nil {
 		return nil, nil, err
 	}
-	conn := net.Conn(&prefixConn{Conn: raw, first: first})
+	conn := withPrefix(raw, first)
 	if first[0] == tlsHandshake {
 		opened, info, err := c.handshake(conn)
 		if err != nil || info != nil {
@@ -274,17 +275,15 @@ func (c webSocketCredentials) handshake(conn net.Conn) (net.Conn, credentials.Au
 	}, nil
 }
 
-// prefixConn is a connection with data that was read before.
-type prefixConn struct {
+// readerConn is a connection whose data was read in part before.
+type readerConn struct {
 	net.Conn
-	first []byte
+	reader io.Reader
 }
 
-func (p *prefixConn) Read(b []byte) (int, error) {
-	if len(p.first) > 0 {
-		n := copy(b, p.first)
-		p.first = p.first[n:]
-		return n, nil
-	}
-	return p.Conn.Read(b)
+func (c *readerConn) Read(b []byte) (int, error) { return c.reader.Read(b) }
+
+// withPrefix returns a connection with data that was read before.
+func withPrefix(conn net.Conn, data []byte) net.Conn {
+	return &readerConn{conn, io.MultiReader(bytes.NewReader(data), conn)}
 }

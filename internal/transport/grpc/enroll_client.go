@@ -41,15 +41,13 @@ func join(ctx context.Context, cfg ClientConfig, r enroll.JoinRequest) (enroll.J
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.OpenTimeout)
 	defer cancel()
+	var trailer metadata.MD
 	stream, err := api.NewEnrollClient(client).Join(ctx, &api.JoinRequest{
 		Agent: r.Agent, TokenId: r.TokenID, TokenSecret: r.TokenValue, Request: r.Request, ClockMillis: r.Clock.UnixMilli(),
-	}, uncompressed)
+	}, uncompressed, grpc.Trailer(&trailer))
 	response, err := only(stream, err)
 	if err != nil {
-		if refused := enrollError(err); refused != nil {
-			return enroll.Joined{}, refused
-		}
-		return enroll.Joined{}, a.explain(err)
+		return enroll.Joined{}, enrollError(err, trailer, a.explain)
 	}
 	return enroll.Joined{Certificate: readCertificate(response.GetCertificate()), Mode: clip(response.GetMode())}, nil
 }
@@ -63,13 +61,11 @@ const enrollTimeout = 30 * time.Second
 func (s *agentSession) Renew(ctx context.Context, request []byte, clock time.Time) (enroll.Certificate, error) {
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, s.cfg.Metadata...), enrollTimeout)
 	defer cancel()
-	stream, err := api.NewEnrollClient(s.client).Renew(ctx, &api.RenewRequest{Request: request, ClockMillis: clock.UnixMilli()}, uncompressed)
+	var trailer metadata.MD
+	stream, err := api.NewEnrollClient(s.client).Renew(ctx, &api.RenewRequest{Request: request, ClockMillis: clock.UnixMilli()}, uncompressed, grpc.Trailer(&trailer))
 	response, err := only(stream, err)
 	if err != nil {
-		if refused := enrollError(err); refused != nil {
-			return enroll.Certificate{}, refused
-		}
-		return enroll.Certificate{}, explainStatus(err)
+		return enroll.Certificate{}, enrollError(err, trailer, explainStatus)
 	}
 	return readCertificate(response.GetCertificate()), nil
 }
@@ -85,10 +81,7 @@ func (s *agentSession) WatchTrust(ctx context.Context, f func(enroll.Trust)) err
 	if ctx.Err() != nil || errors.Is(err, io.EOF) {
 		return nil //nolint:nilerr // the normal end
 	}
-	if refused := enrollError(err); refused != nil {
-		return refused
-	}
-	return explainStatus(err)
+	return enrollError(err, nil, explainStatus)
 }
 
 // only returns the single response of a stream.
@@ -100,29 +93,11 @@ func only[T any](stream grpc.ServerStreamingClient[T], err error) (*T, error) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the principal ended the call without a response")
 	}
-	if err != nil {
-		return nil, &responseError{err, stream.Trailer()}
-	}
-	return response, nil
+	return response, err
 }
 
-// responseError is an error with the trailer of its call.
-type responseError struct {
-	error
-	trailer metadata.MD
-}
-
-func (e *responseError) Unwrap() error { return e.error }
-
-// GRPCStatus returns the status for functions of gRPC.
-func (e *responseError) GRPCStatus() *status.Status { return status.Convert(e.error) }
-
-// enrollError returns the hub's answer, or nil if the error is something else.
-func enrollError(err error) *enroll.Error {
-	var trailer metadata.MD
-	if response, ok := errors.AsType[*responseError](err); ok {
-		trailer = response.trailer
-	}
+// enrollError returns the hub's answer as an *enroll.Error, or what another error means.
+func enrollError(err error, trailer metadata.MD, explain func(error) error) error {
 	st := status.Convert(err)
 	refused := &enroll.Error{Message: st.Message()}
 	switch st.Code() {
@@ -137,7 +112,7 @@ func enrollError(err error) *enroll.Error {
 			return refused
 		}
 	}
-	return nil
+	return explain(err)
 }
 
 func readCertificate(c *api.Certificate) enroll.Certificate {

@@ -2,16 +2,19 @@ package grpc
 
 import (
 	"cmp"
-	"container/list"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // Limits bound the resources that clients can use. Zero means the default.
@@ -67,12 +70,12 @@ type listener struct {
 	timeout  time.Duration // TCP user timeout
 	counters *transport.Counters
 	dedupLog *transport.DedupLogger
-	closed   chan struct{}
-	close    sync.Once
+	ctx      context.Context // ends with Close
+	close    context.CancelFunc
 
 	mu          sync.Mutex
 	open        map[*socket]struct{}
-	handshaking list.List      // of *socket, the oldest first
+	handshaking map[*socket]struct{}
 	perPeer     map[string]int // connections by certificate
 	stopping    bool
 }
@@ -83,10 +86,12 @@ type listener struct {
 const handshakeEvictAge = 2 * time.Second
 
 func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *transport.Counters, dedupLog *transport.DedupLogger) *listener {
-	return &listener{
-		Listener: inner, limits: limits, timeout: userTimeout, counters: counters, dedupLog: dedupLog, closed: make(chan struct{}),
-		open: map[*socket]struct{}{}, perPeer: map[string]int{},
+	l := &listener{
+		Listener: inner, limits: limits, timeout: userTimeout, counters: counters, dedupLog: dedupLog,
+		open: map[*socket]struct{}{}, handshaking: map[*socket]struct{}{}, perPeer: map[string]int{},
 	}
+	l.ctx, l.close = context.WithCancel(context.Background())
+	return l
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -125,18 +130,11 @@ const acceptRetryDelay = 250 * time.Millisecond
 func (l *listener) waitForFiles(err error) bool {
 	l.counters.Refuse(refusedFiles)
 	l.dedupLog.With("", fmt.Errorf("%w: raise the limit of open files (ulimit -n), or run another principal", err)).Warn("Failed to accept connections")
-	timer := time.NewTimer(acceptRetryDelay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-l.closed:
-		return false
-	}
+	return backoff.Sleep(l.ctx, acceptRetryDelay)
 }
 
 func (l *listener) Close() error {
-	l.close.Do(func() { close(l.closed) })
+	l.close()
 	return l.Listener.Close()
 }
 
@@ -155,16 +153,16 @@ func (l *listener) admit(s *socket) (reason string) {
 		return transport.RefusedShuttingDown
 	case len(l.open) >= l.limits.Conns:
 		return refusedFull
-	case l.handshaking.Len() >= l.limits.Handshakes:
-		oldest := l.handshaking.Front().Value.(*socket)
+	case len(l.handshaking) >= l.limits.Handshakes:
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(l.handshaking)), func(a, b *socket) int { return a.since.Compare(b.since) })
 		if s.since.Sub(oldest.since) < handshakeEvictAge {
 			return refusedHandshakes
 		}
 		old = oldest
-		l.handshakeDoneLocked(oldest)
+		delete(l.handshaking, oldest)
 	}
 	l.open[s] = struct{}{}
-	s.handshake = l.handshaking.PushBack(s)
+	l.handshaking[s] = struct{}{}
 	l.counters.Sockets.Add(1)
 	return ""
 }
@@ -173,14 +171,7 @@ func (l *listener) admit(s *socket) (reason string) {
 func (l *listener) handshakeDone(s *socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.handshakeDoneLocked(s)
-}
-
-func (l *listener) handshakeDoneLocked(s *socket) {
-	if s.handshake != nil {
-		l.handshaking.Remove(s.handshake)
-		s.handshake = nil
-	}
+	delete(l.handshaking, s)
 }
 
 // countPeer counts a connection with a certificate. It returns false if there are too many.
@@ -202,7 +193,7 @@ func (l *listener) remove(s *socket) {
 		return
 	}
 	delete(l.open, s)
-	l.handshakeDoneLocked(s)
+	delete(l.handshaking, s)
 	l.counters.Sockets.Add(-1)
 	if s.peer != "" {
 		if l.perPeer[s.peer]--; l.perPeer[s.peer] == 0 {
@@ -216,10 +207,7 @@ func (l *listener) stop() {
 	_ = l.Close()
 	l.mu.Lock()
 	l.stopping = true
-	var handshaking []*socket
-	for e := l.handshaking.Front(); e != nil; e = e.Next() {
-		handshaking = append(handshaking, e.Value.(*socket))
-	}
+	handshaking := slices.Collect(maps.Keys(l.handshaking))
 	l.mu.Unlock()
 	for _, s := range handshaking {
 		_ = s.Close()
@@ -237,7 +225,6 @@ type socket struct {
 	synced          atomic.Bool                    // a Sync stream was opened on it
 	trusting        atomic.Bool                    // a Trust stream is open on it
 	conn            atomic.Pointer[transport.Conn] // of the Sync stream
-	handshake       *list.Element                  // guarded by listener.mu
 	peer            string                         // guarded by listener.mu
 	closeOnce       sync.Once
 }

@@ -117,13 +117,5 @@ func connectThrough(ctx context.Context, conn net.Conn, proxy *url.URL, address 
 	if reader.Buffered() == 0 {
 		return conn, nil
 	}
-	return &bufferedConn{conn, reader}, nil
+	return &readerConn{conn, reader}, nil
 }
-
-// bufferedConn is a connection with data in a buffer.
-type bufferedConn struct {
-	net.Conn
-	reader *bufio.Reader
-}
-
-func (b *bufferedConn) Read(p []byte) (int, error) { return b.reader.Read(p) }

@@ -33,3 +33,13 @@ func setOptions(conn net.Conn, timeout time.Duration) {
 
 // maxUnsent is the number of unsent bytes in the kernel: a few writes of gRPC, so that there is always data to send.
 const maxUnsent = 64 << 10
+
+// openFiles returns the number of files that this process may have open, connections included. Go has raised it to the
+// hard limit.
+func openFiles() (int, bool) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, false
+	}
+	return int(min(limit.Cur, 1<<30)), true
+}
