@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/asn1"
 	"errors"
@@ -89,23 +90,46 @@ func (m *Method) ByURI() bool { return m.source == fromURI }
 // AgentFromCertificate returns the agent of a verified certificate.
 func (m *Method) AgentFromCertificate(cert *x509.Certificate) (string, error) {
 	if m.source == fromURI {
-		return m.agentFromURIs(cert)
+		var uris []string
+		for _, uri := range cert.URIs {
+			uris = append(uris, uri.String())
+		}
+		return m.agent("the certificate's URIs", uris, "")
 	}
 	subject := cert.Subject.String()
 	if err := checkUnambiguous(cert); err != nil {
 		return "", fmt.Errorf("subject %q: %w", clip(subject), err)
 	}
-	name, ok := m.match(subject)
-	if !ok {
-		return "", fmt.Errorf("the expression %q does not match the certificate's subject %q: change --auth on the principal, or issue the agent another certificate", m.expr, clip(subject))
-	}
+	name := ""
 	if m.expr.NumSubexp() == 0 {
 		name = cert.Subject.CommonName
 	}
-	if err := pki.CheckAgentName(name); err != nil {
-		return "", fmt.Errorf("match expression %[2]q with the certificate's subject %[1]q: %[3]w", clip(subject), m.expr, err)
+	return m.agent("the certificate's subject", []string{subject}, name)
+}
+
+// agent returns the name that the expression finds. All values that match must have the same name. If name is not empty,
+// the agent has that name.
+func (m *Method) agent(where string, values []string, name string) (string, error) {
+	found, matched := "", false
+	for _, value := range values {
+		one, ok := m.match(value)
+		switch {
+		case !ok || matched && one == found:
+		case matched:
+			return "", fmt.Errorf("several of %s match the expression %q and name different agents, %q and %q", where, m.expr, clip(found), clip(one))
+		default:
+			found, matched = one, true
+		}
 	}
-	return name, nil
+	shown := clip(strings.Join(values, ", "))
+	if !matched {
+		return "", fmt.Errorf("the expression %q does not match %s (%q): change --auth on the principal, or issue the agent another certificate", m.expr, where, shown)
+	}
+	found = cmp.Or(name, found)
+	if err := pki.CheckAgentName(found); err != nil {
+		return "", fmt.Errorf("match expression %q with %s (%q): %w", m.expr, where, shown, err)
+	}
+	return found, nil
 }
 
 // checkUnambiguous rejects subjects in which one attribute looks like another. A user that may choose another attribute
@@ -127,30 +151,6 @@ func checkUnambiguous(cert *x509.Certificate) error {
 	return nil
 }
 
-func (m *Method) agentFromURIs(cert *x509.Certificate) (string, error) {
-	found := ""
-	var all []string
-	for _, uri := range cert.URIs {
-		all = append(all, uri.String())
-		name, ok := m.match(uri.String())
-		switch {
-		case !ok || name == found:
-		case found != "":
-			return "", fmt.Errorf("several URIs of the certificate match the expression %q and name different agents, %q and %q", m.expr, clip(found), clip(name))
-		default:
-			found = name
-		}
-	}
-	if found == "" {
-		return "", fmt.Errorf("the expression %q matches none of the certificate's URIs %q (subject %q): change --auth on the principal, or issue the agent another certificate",
-			m.expr, clip(strings.Join(all, ", ")), clip(cert.Subject.String()))
-	}
-	if err := pki.CheckAgentName(found); err != nil {
-		return "", fmt.Errorf("match expression %[2]q with the certificate's URIs %[1]q: %[3]w", clip(strings.Join(all, ", ")), m.expr, err)
-	}
-	return found, nil
-}
-
 // agentFromHeader returns the agent that a mesh has authenticated.
 func (m *Method) agentFromHeader(values []string) (string, error) {
 	switch len(values) {
@@ -160,14 +160,7 @@ func (m *Method) agentFromHeader(values []string) (string, error) {
 	default: // the agent may have sent one of them
 		return "", fmt.Errorf("the request has %d headers %q: the mesh must replace the agent's header, not add another", len(values), m.header)
 	}
-	name, ok := m.match(values[0])
-	if !ok {
-		return "", fmt.Errorf("the expression %q does not match the header %q, which is %q: change --auth on the principal", m.expr, m.header, clip(values[0]))
-	}
-	if err := pki.CheckAgentName(name); err != nil {
-		return "", fmt.Errorf("match expression %[3]q with header %[1]q, which is %[2]q: %[4]w", m.header, clip(values[0]), m.expr, err)
-	}
-	return name, nil
+	return m.agent(fmt.Sprintf("the header %q", m.header), values, "")
 }
 
 // match returns the first group or, if there is none, the whole match.

@@ -7,10 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/util/text"
@@ -33,16 +31,11 @@ func pinOf(public crypto.PublicKey) (Pin, error) {
 // String returns the pin as 43 characters that need no quotes in a shell.
 func (p Pin) String() string { return base64.RawURLEncoding.EncodeToString(p[:]) }
 
-// ParsePin parses a pin in base64 or hexadecimal form.
+// ParsePin parses the form of String.
 func ParsePin(text string) (Pin, error) {
-	var p Pin
-	text = strings.TrimPrefix(text, "sha256:")
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if len(text) == hex.EncodedLen(len(p)) {
-		b, err = hex.DecodeString(text)
-	}
-	if err != nil || len(b) != len(p) {
-		return p, fmt.Errorf("invalid CA pin %.80q: it must have 43 characters of base64 or 64 hexadecimal digits", text)
+	if err != nil || len(b) != len(Pin{}) {
+		return Pin{}, fmt.Errorf("invalid CA pin %.80q: it must have 43 characters of base64", text)
 	}
 	return Pin(b), nil
 }
