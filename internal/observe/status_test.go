@@ -38,7 +38,7 @@ func TestSyncMetrics_OfAgents(t *testing.T) {
 	}
 }
 
-func TestWriteMetrics(t *testing.T) {
+func TestWriteMetrics_HaveAllNames(t *testing.T) {
 	_, body := get(t, Metrics(MetricsConfig{Prefix: "x", Gather: func(context.Context) ([]Metric, error) { return WriteMetrics("x", 7, 1, 12, true), nil }}), "/metrics")
 	for _, want := range []string{"x_api_write_outage 1", "x_api_writes_limit 1", "x_api_writes_waiting 7", "x_api_writes_unavailable_total 12"} {
 		if !strings.Contains(body, want+"\n") {

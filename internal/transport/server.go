@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -55,7 +56,6 @@ type Server struct {
 	running  sync.WaitGroup // goroutines of tunnels
 
 	mu             sync.Mutex
-	conns          map[uint64]*Conn
 	byAgent        map[string][]*Conn
 	disconnectedAt map[string]time.Time // of agents without a session
 	draining       bool
@@ -67,7 +67,7 @@ func NewServer(cfg ServerConfig) *Server {
 	cfg.Tunnels = cfg.Tunnels.WithDefaults()
 	s := &Server{
 		cfg: cfg, dedupLog: NewDedupLogger(cfg.Log, time.Now),
-		conns: map[uint64]*Conn{}, byAgent: map[string][]*Conn{}, disconnectedAt: map[string]time.Time{},
+		byAgent: map[string][]*Conn{}, disconnectedAt: map[string]time.Time{},
 	}
 	s.tunnels = tunnel.Config{Limits: cfg.Tunnels, Counters: &s.counters.Tunnels, Refuse: s.counters.Refuse, Log: s.dedupLog.With, Running: &s.running}
 	return s
@@ -192,11 +192,7 @@ func (s *Server) currentConn(agent string) (current *Conn, since time.Time) {
 func (s *Server) Conns() []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*Conn, 0, len(s.conns))
-	for _, c := range s.conns {
-		out = append(out, c)
-	}
-	return out
+	return slices.Concat(slices.Collect(maps.Values(s.byAgent))...)
 }
 
 // ConnsOf returns the open connections of one agent. There is more than one only while a newer one replaces an older
@@ -250,7 +246,6 @@ func (s *Server) add(c *Conn) bool {
 	if s.draining {
 		return false
 	}
-	s.conns[c.ID] = c
 	s.byAgent[c.Agent] = append(s.byAgent[c.Agent], c)
 	s.sessions.Add(1)
 	return true
@@ -260,7 +255,6 @@ func (s *Server) remove(c *Conn) {
 	defer s.sessions.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c.ID)
 	left := slices.DeleteFunc(s.byAgent[c.Agent], func(other *Conn) bool { return other == c })
 	if len(left) == 0 {
 		delete(s.byAgent, c.Agent)

@@ -23,10 +23,9 @@ type Limits struct {
 	ConnsPerPeer     int           // TCP connections with one certificate: 8
 	Handshakes       int           // at the same time: 512
 	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
-	Streams          uint32        // at the same time on one connection: all tunnels, and 64
 }
 
-func (l Limits) withDefaults(tunnels int) Limits {
+func (l Limits) withDefaults() Limits {
 	if files, known := openFiles(); l.Conns == 0 && known {
 		l.Conns = connLimit(files)
 	}
@@ -34,7 +33,6 @@ func (l Limits) withDefaults(tunnels int) Limits {
 	l.ConnsPerPeer = cmp.Or(l.ConnsPerPeer, 8)
 	l.Handshakes = cmp.Or(l.Handshakes, 512)
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
-	l.Streams = cmp.Or(l.Streams, uint32(tunnels+64))
 	return l
 }
 

@@ -94,7 +94,7 @@ func NewServer(cfg ServerConfig, hub *transport.Server) *Server {
 	if cfg.Explain == nil {
 		cfg.Explain = func(err error) error { return err }
 	}
-	cfg.Limits = cfg.Limits.withDefaults(hub.TunnelStreams())
+	cfg.Limits = cfg.Limits.withDefaults()
 	cfg.Keepalive = cfg.Keepalive.withDefaults(hubInterval)
 	return &Server{cfg: cfg, hub: hub, counters: hub.Counters(), dedupLog: hub.Log(), limiter: enroll.NewLimiter(time.Now)}
 }
@@ -154,7 +154,7 @@ func (s *Server) options() []grpc.ServerOption {
 		}),
 		grpc.MaxRecvMsgSize(wire.MaxEvent),
 		grpc.MaxSendMsgSize(wire.MaxEvent),
-		grpc.MaxConcurrentStreams(s.cfg.Limits.Streams),
+		grpc.MaxConcurrentStreams(uint32(s.hub.TunnelStreams() + 64)),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(s.cfg.Limits.HandshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: k.Interval, Timeout: k.Timeout}),

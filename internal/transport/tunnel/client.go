@@ -64,7 +64,7 @@ func (c *Client) HandleRequest(token, target string) {
 		defer c.requested.Add(-1)
 		var err error
 		if reason != "" {
-			err = c.refuse(token, target, reason)
+			err = c.refuse(token, reason)
 		} else {
 			err = c.serve(token, target, handler)
 		}
@@ -74,22 +74,19 @@ func (c *Client) HandleRequest(token, target string) {
 	})
 }
 
-func (c *Client) openStream(ctx context.Context, target string, first Frame) (Stream, error) {
+func (c *Client) openStream(ctx context.Context, first Frame) (Stream, error) {
 	stream, err := c.session.Open(ctx)
-	if err == nil {
-		err = stream.Send(first)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("open tunnel to %s: %w", target, err)
+		return nil, err
 	}
-	return stream, nil
+	return stream, stream.Send(first)
 }
 
 // refuse sends the hub the reason why there is no tunnel.
-func (c *Client) refuse(token, target, reason string) error {
+func (c *Client) refuse(token, reason string) error {
 	ctx, cancel := context.WithTimeout(c.session.Context, c.cfg.Limits.Open)
 	defer cancel()
-	stream, err := c.openStream(ctx, target, Frame{Token: token, Reason: reason})
+	stream, err := c.openStream(ctx, Frame{Token: token, Reason: reason})
 	if err != nil {
 		return err
 	}
@@ -107,7 +104,7 @@ func (c *Client) serve(token, target string, handler Handler) error {
 	ctx, cancel := context.WithCancel(c.session.Context)
 	defer cancel()
 	late := time.AfterFunc(c.cfg.Limits.Open, cancel)
-	stream, err := c.openStream(ctx, target, Frame{Token: token})
+	stream, err := c.openStream(ctx, Frame{Token: token})
 	if err != nil {
 		return err
 	}

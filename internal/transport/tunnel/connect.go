@@ -54,10 +54,7 @@ func (c *Client) connect(ctx context.Context, target string) (*Tunnel, error) {
 
 // dial opens the stream and runs the tunnel until it is done.
 func (c *Client) dial(life context.Context, cancel context.CancelFunc, target string) (*Tunnel, error) {
-	stream, err := c.session.Open(life)
-	if err == nil {
-		err = stream.Send(Frame{Target: target})
-	}
+	stream, err := c.openStream(life, Frame{Target: target})
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,11 @@ func (p *Pool) Open(ctx context.Context, target string) (net.Conn, error) {
 	if err := p.checkServed(target); err != nil {
 		return nil, err
 	}
-	if err := p.reserve(target); err != nil {
-		return nil, fmt.Errorf("tunnel to %s of agent %s: %w", target, p.peer.Agent, err)
+	// One target cannot use all tunnels: a user who follows many logs must not block resource trees.
+	limit := p.cfg.Limits.PerAgent
+	if refused := p.reserve(p.used, target, limit-limit/8, limit); refused != "" {
+		p.cfg.Refuse(refused)
+		return nil, fmt.Errorf("tunnel to %s of agent %s: %w", target, p.peer.Agent, ErrTooManyTunnels)
 	}
 	t, err := p.open(ctx, target)
 	if err != nil {
@@ -45,7 +48,7 @@ func (p *Pool) open(ctx context.Context, target string) (*Tunnel, error) {
 		return t, nil
 	}
 	if err != nil {
-		p.unreserve(target)
+		p.unreserve(p.used, target)
 		return nil, p.explain(target, err)
 	}
 	return p.await(ctx, target, token, r)
@@ -72,15 +75,15 @@ func (p *Pool) await(ctx context.Context, target, token string, r *request) (*Tu
 	}
 	if refused := new(AgentError); errors.As(got.err, &refused) {
 		p.cfg.Refuse(agentRefused)
-		p.unreserve(target)
+		p.unreserve(p.used, target)
 		return nil, got.err
 	}
 	if p.cancelRequest(token) {
-		p.unreserve(target)
+		p.unreserve(p.used, target)
 	} else if late := <-r.result; late.tunnel != nil { // the result is there already
 		_ = late.tunnel.Close() // Serve releases it
 	} else {
-		p.unreserve(target)
+		p.unreserve(p.used, target)
 	}
 	return nil, got.err
 }

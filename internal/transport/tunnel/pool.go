@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"crypto/rand"
+	"slices"
 	"sync"
 	"time"
 )
@@ -34,9 +35,8 @@ type Pool struct {
 	standby          map[string][]*Tunnel // by target, the oldest first
 	standbyRequested map[string]int       // requested standby tunnels, by target
 	unsupported      map[string]bool      // targets that the agent does not serve
-	used             int                  // tunnels in use or being opened
-	usedFor          map[string]int       // the same by target
-	inbound          map[string]int       // tunnels that the agent has opened to targets of the hub
+	used             map[string]int       // tunnels in use or being opened, by target
+	inbound          map[string]int       // tunnels that the agent has opened, by target of the hub
 }
 
 // request is a tunnel that the agent was asked for.
@@ -53,43 +53,42 @@ type result struct {
 
 // NewPool returns a pool without tunnels.
 func NewPool(cfg Config, targets map[string]Target, peer Peer) *Pool {
-	return &Pool{cfg: cfg, targets: targets, peer: peer}
+	return &Pool{
+		cfg: cfg, targets: targets, peer: peer, requests: map[string]*request{}, standby: map[string][]*Tunnel{},
+		standbyRequested: map[string]int{}, unsupported: map[string]bool{}, used: map[string]int{}, inbound: map[string]int{},
+	}
 }
 
-// reserve counts one more tunnel, if there may be one. One target cannot use all of them: a user who follows many logs
-// must not block resource trees.
-func (p *Pool) reserve(target string) error {
+// reserve counts one more tunnel to a target, or returns why there may be none. The limits are for the target and for
+// all targets.
+func (p *Pool) reserve(counts map[string]int, target string, limit, total int) (refused string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	limit := p.cfg.Limits.PerAgent
-	if p.used >= limit || p.usedFor[target] >= limit-limit/8 {
-		p.cfg.Refuse(limitReached)
-		return ErrTooManyTunnels
+	all := 0
+	for _, n := range counts {
+		all += n
+	}
+	if counts[target] >= limit || all >= total {
+		return limitReached
 	}
 	if p.cfg.Counters.Open.Add(1) > int64(p.cfg.Limits.Total) {
 		p.cfg.Counters.Open.Add(-1)
-		p.cfg.Refuse(totalReached)
-		return ErrTooManyTunnels
+		return totalReached
 	}
-	if p.usedFor == nil {
-		p.usedFor = map[string]int{}
-	}
-	p.used++
-	p.usedFor[target]++
-	return nil
+	counts[target]++
+	return ""
 }
 
-// unreserve undoes reserve for a tunnel that was not opened.
-func (p *Pool) unreserve(target string) {
+// unreserve undoes reserve.
+func (p *Pool) unreserve(counts map[string]int, target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unreserveLocked(target)
+	p.unreserveLocked(counts, target)
 }
 
-func (p *Pool) unreserveLocked(target string) {
-	p.used--
-	if p.usedFor[target]--; p.usedFor[target] == 0 {
-		delete(p.usedFor, target)
+func (p *Pool) unreserveLocked(counts map[string]int, target string) {
+	if counts[target]--; counts[target] == 0 {
+		delete(counts, target)
 	}
 	p.cfg.Counters.Open.Add(-1)
 }
@@ -99,10 +98,6 @@ func (p *Pool) unreserveLocked(target string) {
 func (p *Pool) takeStandby(target string) (standby *Tunnel, token string, r *request, ahead []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.requests == nil {
-		p.requests, p.standby = map[string]*request{}, map[string][]*Tunnel{}
-		p.standbyRequested, p.unsupported = map[string]int{}, map[string]bool{}
-	}
 	if list := p.standby[target]; len(list) > 0 {
 		standby = list[0]
 		p.standby[target] = list[1:]
@@ -178,14 +173,13 @@ func (p *Pool) attach(first *Frame, t *Tunnel) bool {
 func (p *Pool) removeStandby(t *Tunnel) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, standby := range p.standby[t.target] {
-		if standby == t {
-			p.standby[t.target] = append(p.standby[t.target][:i:i], p.standby[t.target][i+1:]...)
-			p.cfg.Counters.Standby.Add(-1)
-			return true
-		}
+	i := slices.Index(p.standby[t.target], t)
+	if i < 0 {
+		return false
 	}
-	return false
+	p.standby[t.target] = slices.Delete(p.standby[t.target], i, i+1)
+	p.cfg.Counters.Standby.Add(-1)
+	return true
 }
 
 // release removes a tunnel that has ended.
@@ -197,7 +191,7 @@ func (p *Pool) release(t *Tunnel) {
 	defer p.mu.Unlock()
 	if t.reserved {
 		t.reserved = false
-		p.unreserveLocked(t.target)
+		p.unreserveLocked(p.used, t.target)
 	}
 }
 

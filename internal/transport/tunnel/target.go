@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net"
 )
 
@@ -46,10 +47,10 @@ func (p *Pool) serveTarget(ctx context.Context, stream Stream, first *Frame) err
 	if err := target.Admit(p.peer.Agent); err != nil {
 		return refuse(targetDenied, Denied, err)
 	}
-	if reason := p.reserveInbound(first.Target, target.Limit()); reason != "" {
+	if reason := p.reserve(p.inbound, first.Target, target.Limit(), math.MaxInt); reason != "" {
 		return refuse(reason, TooMany, fmt.Errorf("%w to %s", ErrTooManyTunnels, first.Target))
 	}
-	defer p.releaseInbound(first.Target)
+	defer p.unreserve(p.inbound, first.Target)
 	t := newTunnel(stream, p.cfg.Counters)
 	p.describe(t, first.Target)
 	t.inUse = make(chan struct{})
@@ -71,29 +72,4 @@ func (p *Pool) serveTarget(ctx context.Context, stream Stream, first *Frame) err
 	err := p.run(ctx, t)
 	<-served // it may still read what arrived before an end in order
 	return err
-}
-
-// reserveInbound counts one more tunnel of the agent to a target, or returns why there may be none.
-func (p *Pool) reserveInbound(target string, limit int) (refused string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.inbound[target] >= limit {
-		return limitReached
-	}
-	if p.cfg.Counters.Open.Add(1) > int64(p.cfg.Limits.Total) {
-		p.cfg.Counters.Open.Add(-1)
-		return totalReached
-	}
-	if p.inbound == nil {
-		p.inbound = map[string]int{}
-	}
-	p.inbound[target]++
-	return ""
-}
-
-func (p *Pool) releaseInbound(target string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.inbound[target]--
-	p.cfg.Counters.Open.Add(-1)
 }

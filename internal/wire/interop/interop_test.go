@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "have the SDK write sdk.golden again")
 
 const sdkFile = "../testdata/sdk.golden"
 
-func TestSDKReadsOurEvents(t *testing.T) {
+func TestSDK_ReadsOurEvents(t *testing.T) {
 	files, err := filepath.Glob("../testdata/*.golden")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("no golden files: %v", err)
@@ -63,7 +63,7 @@ func TestSDKReadsOurEvents(t *testing.T) {
 	}
 }
 
-func TestSDKStillWritesWhatWeReadInOurTests(t *testing.T) {
+func TestSDK_WritesWhatOurTestsRead(t *testing.T) {
 	e := event.New()
 	e.SetID("17.3.42")
 	e.SetSource("agent/prod-1")

@@ -1,5 +1,3 @@
-//go:build unix
-
 package grpc
 
 import (
@@ -17,8 +15,8 @@ import (
 // fewFiles is the limit of open files of a hub in a process of its own.
 const fewFiles = 150
 
-// TestHubProcessWithFewFiles is that process, if TestServer_SurvivesMoreAgentsThanFiles has started it.
-func TestHubProcessWithFewFiles(t *testing.T) {
+// TestHubProcess_HasFewFiles is that process, if TestServer_SurvivesMoreAgentsThanFiles has started it.
+func TestHubProcess_HasFewFiles(t *testing.T) {
 	if os.Getenv("TRANSPORT_TEST_FEW_FILES") == "" {
 		return
 	}
@@ -42,7 +40,7 @@ func TestHubProcessWithFewFiles(t *testing.T) {
 }
 
 func TestServer_SurvivesMoreAgentsThanFiles(t *testing.T) {
-	hub := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" -test.run '^TestHubProcessWithFewFiles$'`, fewFiles), os.Args[0])
+	hub := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" -test.run '^TestHubProcess_HasFewFiles$'`, fewFiles), os.Args[0])
 	hub.Env = append(os.Environ(), "TRANSPORT_TEST_FEW_FILES=1")
 	stdin, err := hub.StdinPipe()
 	must(t, err)
