@@ -47,7 +47,12 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	cfg.BatchTimeout = cmp.Or(cfg.BatchTimeout, 2*time.Second)
 	log := cfg.Log.With("library", "opentelemetry")
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
-	otel.SetErrorHandler(&errorLogger{log: log})
+	var logged logonce.Last[string]
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		if logged.Changed(err.Error(), "") {
+			log.Warn("Tracing failed", "error", err)
+		}
+	}))
 
 	options := []otlptracegrpc.Option{otlptracegrpc.WithEndpointURL("https://" + cfg.Address)} // TLS, also if the environment disables it
 	if cfg.Insecure {
@@ -179,16 +184,4 @@ func (e *export) recordResult(ctx context.Context, spans int, err error) {
 		e.log.WarnContext(ctx, "Failed to send traces", "collector", e.address, "error", err)
 	}
 	e.refused.Add(uint64(spans))
-}
-
-// errorLogger logs each error of the library once.
-type errorLogger struct {
-	log    *slog.Logger
-	logged logonce.Last[string]
-}
-
-func (c *errorLogger) Handle(err error) {
-	if c.logged.Changed(err.Error(), "") {
-		c.log.Warn("Tracing failed", "error", err)
-	}
 }

@@ -139,7 +139,7 @@ func (s *Span) SetInt(key string, value int) {
 // Elapsed sets an attribute to the milliseconds since the start.
 func (s *Span) Elapsed(key string) {
 	if s != nil {
-		s.span.SetAttributes(attribute.Int64(key, time.Since(s.began).Milliseconds()))
+		s.SetInt(key, int(time.Since(s.began).Milliseconds()))
 	}
 }
 

@@ -27,8 +27,6 @@ func (h *Manager) now() time.Time {
 	return time.Now()
 }
 
-func (h *Manager) clientLifetime() time.Duration { return cmp.Or(h.ClientLifetime, ClientLifetime) }
-
 // Authority returns the CA.
 func (h *Manager) Authority(ctx context.Context) (*Authority, error) {
 	s, err := h.Secrets.Get(ctx, AuthoritySecret)
@@ -179,33 +177,32 @@ func (h *Manager) Sign(ctx context.Context, request []byte, agent string) (Issue
 	if _, err := ReadRequest(request, agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLifetime()))
-	if err != nil {
-		return Issued{}, err
-	}
-	chain, err := a.Sign(request, agent, h.clientLifetime(), h.now())
-	return Issued{Pair{Cert: chain}, a.BundlePEM()}, err
+	return h.issue(ctx, agent, func(a *Authority, agent string, life time.Duration, now time.Time) (Pair, error) {
+		chain, err := a.Sign(request, agent, life, now)
+		return Pair{Cert: chain}, err
+	})
 }
 
 // Client issues a certificate with its key for an agent that cannot join by token.
 func (h *Manager) Client(ctx context.Context, agent string) (Issued, error) {
-	return h.client(ctx, agent, (*Authority).Client)
+	return h.issue(ctx, agent, (*Authority).Client)
 }
 
 // ProxyClient issues a resource proxy client certificate for the cluster Secret of an agent.
 func (h *Manager) ProxyClient(ctx context.Context, agent string) (Issued, error) {
-	return h.client(ctx, agent, (*Authority).ProxyClient)
+	return h.issue(ctx, agent, (*Authority).ProxyClient)
 }
 
-func (h *Manager) client(ctx context.Context, agent string, issue func(*Authority, string, time.Duration, time.Time) (Pair, error)) (Issued, error) {
+func (h *Manager) issue(ctx context.Context, agent string, issue func(*Authority, string, time.Duration, time.Time) (Pair, error)) (Issued, error) {
 	if err := checkAgent(agent); err != nil {
 		return Issued{}, err
 	}
-	a, err := h.recordIssuedUntil(ctx, h.now().Add(h.clientLifetime()))
+	life := cmp.Or(h.ClientLifetime, ClientLifetime)
+	a, err := h.recordIssuedUntil(ctx, h.now().Add(life))
 	if err != nil {
 		return Issued{}, err
 	}
-	pair, err := issue(a, agent, h.clientLifetime(), h.now())
+	pair, err := issue(a, agent, life, h.now())
 	return Issued{pair, a.BundlePEM()}, err
 }
 
