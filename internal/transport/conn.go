@@ -33,7 +33,6 @@ type Conn struct {
 	total   *Traffic
 	limit   int           // bytes in the queue
 	grace   time.Duration // from Close to the end, at most
-	closing chan struct{} // closed when no more is sent or delivered
 	aborted chan struct{} // closed when not even the queue is sent
 
 	ctx    context.Context // ends when the connection is closing
@@ -57,7 +56,7 @@ type Conn struct {
 	sendStopped bool // no goroutine may begin to send
 	senders     sync.WaitGroup
 	cause       error // why it ended; the first one counts
-	closed      bool  // closing is closed
+	closed      bool  // no more is sent or delivered
 	ended       bool  // no goroutine reads or sends any longer
 	abortOnce   sync.Once
 	timer       *time.Timer
@@ -71,7 +70,7 @@ func newConn(s Session, source string, total *Traffic, limit int, now time.Time)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Conn{
 		ID: lastID.Add(1), RemoteAddr: s.RemoteAddr(), Since: now, Traffic: s.Traffic(), session: s, ctx: ctx, cancel: cancel,
-		total: total, limit: limit, grace: closeGrace, source: source, closing: make(chan struct{}), aborted: make(chan struct{}),
+		total: total, limit: limit, grace: closeGrace, source: source, aborted: make(chan struct{}),
 	}
 }
 
@@ -198,7 +197,6 @@ func (c *Conn) finish(cause error) {
 		return
 	}
 	c.closed, c.cause = true, cause
-	close(c.closing)
 	c.cancel(cause)
 	c.startSending()
 }
@@ -230,7 +228,7 @@ func (c *Conn) abort() {
 }
 
 // Done is closed when the connection is closing. Nothing more is sent or delivered.
-func (c *Conn) Done() <-chan struct{} { return c.closing }
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
 // Cause returns why the connection is closing, or nil before that.
 func (c *Conn) Cause() error {

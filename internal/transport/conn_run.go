@@ -145,7 +145,7 @@ func (c *Conn) readAll(events Events) error {
 		}
 		c.count(in)
 		select {
-		case <-c.closing:
+		case <-c.ctx.Done():
 			continue // until the peer has received our Bye
 		default:
 		}

@@ -101,7 +101,7 @@ func (s *Server) Accept(p Peer, session Session, steps *trace.Steps) (*Conn, err
 	c.Agent, c.Fingerprint, c.NotAfter = p.Agent, p.Fingerprint, p.NotAfter
 	c.Steps, c.deliveries = steps, newDeliveries(s.cfg.Trace, p.Agent, &s.tracing)
 	c.tunnels = tunnel.NewPool(s.tunnels, s.cfg.Targets, tunnel.Peer{
-		Agent: p.Agent, Request: c.requestTunnel, Closing: c.closing, Welcomed: func() bool { return c.welcomeOrder.Load() > 0 },
+		Agent: p.Agent, Request: c.requestTunnel, Closing: c.ctx.Done(), Welcomed: func() bool { return c.welcomeOrder.Load() > 0 },
 	})
 	if !s.add(c) {
 		c.stepsEnd()
@@ -176,7 +176,7 @@ func (s *Server) currentConn(agent string) (current *Conn, since time.Time) {
 			continue
 		}
 		select {
-		case <-c.closing:
+		case <-c.ctx.Done():
 			since = time.Now()
 			continue
 		default:

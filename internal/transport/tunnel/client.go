@@ -149,7 +149,7 @@ func (c *Client) runHandler(ctx context.Context, t *Tunnel, handler Handler) {
 	select {
 	case <-t.started:
 		started = true
-	case <-t.done:
+	case <-t.done.Done():
 	case <-unused.C:
 	}
 	unused.Stop()
@@ -164,5 +164,5 @@ func (c *Client) runHandler(ctx context.Context, t *Tunnel, handler Handler) {
 	defer stop()
 	handler(ctx, t)
 	_ = t.Close()
-	<-t.done // the hub has received everything, or the tunnel is idle
+	<-t.done.Done() // the hub has received everything, or the tunnel is idle
 }

@@ -31,7 +31,7 @@ func (c *Client) connect(ctx context.Context, target string) (*Tunnel, error) {
 	if err == nil {
 		select {
 		case <-t.started:
-		case <-t.done:
+		case <-t.done.Done():
 			err = t.Cause()
 		case <-life.Done():
 			err = errors.New("the hub did not answer in time")

@@ -70,7 +70,7 @@ func (p *Pool) run(ctx context.Context, t *Tunnel) error {
 			return nil // in order
 		}
 	case <-t.closed: // the caller of Open has given up
-	case <-t.done:
+	case <-t.done.Done():
 	case <-ctx.Done():
 	case <-p.peer.Closing:
 	}
@@ -79,14 +79,14 @@ func (p *Pool) run(ctx context.Context, t *Tunnel) error {
 	select {
 	case <-t.closed:
 		return p.flush(ctx, t)
-	case <-t.done:
+	case <-t.done.Done():
 	case <-ctx.Done():
 		t.fail(errors.New("the agent ended the tunnel, or its connection is gone"))
 	case <-p.peer.Closing:
 		t.fail(&NotConnectedError{Agent: p.peer.Agent, Since: time.Now()})
 	}
 	select {
-	case <-t.broken:
+	case <-t.broken.Done():
 		return &StreamError{Aborted, t.Cause().Error()}
 	default:
 		return nil

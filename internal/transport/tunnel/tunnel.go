@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,13 +32,16 @@ type Tunnel struct {
 	started chan struct{} // on an agent: closed when the hub uses the tunnel
 	ended   chan struct{} // closed by CloseWrite
 	closed  chan struct{} // closed by Close
-	done    chan struct{} // closed when the other end has closed the tunnel, or it broke
-	broken  chan struct{} // closed when it broke: received data is lost
 	flushed chan struct{} // closed when nothing more will be sent
+
+	done   context.Context // ends when the other end has closed the tunnel, with io.EOF, or when it broke
+	broken context.Context // ends when it broke: received data is lost
+
+	finish, markBroken context.CancelCauseFunc
 
 	startOnce, endOnce, closeOnce sync.Once
 
-	readBy, writeBy deadline
+	readBy, writeBy *deadline
 	lastActivity    atomic.Int64 // of bytes in either direction
 
 	reading sync.Mutex
@@ -50,18 +54,17 @@ type Tunnel struct {
 
 	reserved bool // counts as in use; guarded by Pool.mu
 
-	mu          sync.Mutex
-	cause       error  // why done is closed
-	lost        bool   // broken is closed
-	closeReason string // sent to the other end before the stream ends
+	closeReason atomic.Pointer[string] // sent to the other end before the stream ends
 }
 
 func newTunnel(s Stream, counters *Counters) *Tunnel {
 	t := &Tunnel{
 		stream: s, counters: counters, in: make(chan Reader), out: make(chan Buffer),
 		started: make(chan struct{}), ended: make(chan struct{}), closed: make(chan struct{}),
-		done: make(chan struct{}), broken: make(chan struct{}), flushed: make(chan struct{}),
+		flushed: make(chan struct{}), readBy: newDeadline(), writeBy: newDeadline(),
 	}
+	t.done, t.finish = context.WithCancelCause(context.Background())
+	t.broken, t.markBroken = context.WithCancelCause(context.Background())
 	t.markActive()
 	return t
 }
@@ -86,7 +89,7 @@ func (t *Tunnel) Read(b []byte) (int, error) {
 				return 0, t.readEnd()
 			}
 			t.rest = data
-		case <-t.broken:
+		case <-t.broken.Done():
 			return 0, t.readEnd()
 		case <-t.closed:
 			return 0, t.failed("read", net.ErrClosed)
@@ -104,7 +107,7 @@ func (t *Tunnel) Read(b []byte) (int, error) {
 // readEnd returns the error of Read after the last data.
 func (t *Tunnel) readEnd() error {
 	select {
-	case <-t.broken:
+	case <-t.broken.Done():
 		return t.failed("read", t.Cause())
 	default:
 		return io.EOF
@@ -141,7 +144,7 @@ func (t *Tunnel) writeError() error {
 		return t.failed("write", net.ErrClosed)
 	case <-t.ended:
 		return t.failed("write", net.ErrClosed)
-	case <-t.done:
+	case <-t.done.Done():
 		return t.failed("write", t.peerClosed())
 	case <-t.writeBy.passed():
 		return t.failed("write", os.ErrDeadlineExceeded)
@@ -157,7 +160,7 @@ func (t *Tunnel) pass(data Buffer) error {
 		return nil
 	case <-t.closed:
 	case <-t.ended:
-	case <-t.done:
+	case <-t.done.Done():
 	case <-t.writeBy.passed():
 		data.Free()
 		return t.failed("write", os.ErrDeadlineExceeded)
@@ -193,44 +196,27 @@ func (t *Tunnel) Close() error {
 
 // Abort is Close with a reason, which the other end gets instead of an end of file. Only agents can give one.
 func (t *Tunnel) Abort(reason string) {
-	t.mu.Lock()
-	t.closeReason = reason
-	t.mu.Unlock()
+	t.closeReason.Store(&reason)
 	_ = t.Close()
 }
 
 // Done is closed when the other end has closed the tunnel, or when it broke. In the first case, received data can still
 // be read.
-func (t *Tunnel) Done() <-chan struct{} { return t.done }
+func (t *Tunnel) Done() <-chan struct{} { return t.done.Done() }
 
 // Cause returns why Done is closed: io.EOF if the other end has closed the tunnel. It returns nil before that.
 func (t *Tunnel) Cause() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.cause
-}
-
-// finish records that the other end has closed the tunnel.
-func (t *Tunnel) finish(cause error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause == nil {
-		t.cause = cause
-		close(t.done)
+	if cause := context.Cause(t.broken); cause != nil {
+		return cause
 	}
+	return context.Cause(t.done)
 }
 
 // fail breaks the tunnel.
 func (t *Tunnel) fail(cause error) {
+	t.markBroken(cause) // first: done alone means an end in order
 	t.finish(cause)
-	t.mu.Lock()
-	first := !t.lost
-	if first {
-		t.lost, t.cause = true, cause
-		close(t.broken)
-	}
-	t.mu.Unlock()
-	if first && t.abort != nil {
+	if t.abort != nil {
 		t.abort()
 	}
 }

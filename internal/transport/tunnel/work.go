@@ -60,7 +60,7 @@ func (t *Tunnel) deliver(f Frame) {
 	case t.in <- f.Data:
 	case <-t.closed:
 		f.free()
-	case <-t.broken:
+	case <-t.broken.Done():
 		f.free()
 	}
 }
@@ -83,7 +83,7 @@ func (t *Tunnel) sendAll() {
 		case <-t.closed:
 			t.sendClose()
 			return
-		case <-t.done:
+		case <-t.done.Done():
 			return
 		}
 		if !sent {
@@ -101,7 +101,7 @@ func (t *Tunnel) sendStart() bool {
 	case <-t.inUse:
 		return t.sent(t.stream.Send(Frame{Token: t.next}))
 	case <-t.closed:
-	case <-t.done:
+	case <-t.done.Done():
 	}
 	return false
 }
@@ -116,10 +116,7 @@ func (t *Tunnel) sent(err error) bool {
 
 // sendClose ends the stream in order.
 func (t *Tunnel) sendClose() {
-	t.mu.Lock()
-	reason := t.closeReason
-	t.mu.Unlock()
-	if reason != "" && !t.sent(t.stream.Send(Frame{Reason: reason})) {
+	if reason := t.closeReason.Load(); reason != nil && !t.sent(t.stream.Send(Frame{Reason: *reason})) {
 		return
 	}
 	if t.closeStream != nil {
