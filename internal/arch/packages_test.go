@@ -68,7 +68,7 @@ var packageRules = []packageRule{
 	{path: "internal/observe", inner: paths("internal/engine"), outer: []string{"github.com/prometheus/"}},
 
 	// Parts of the principal: each does one job with adapters.
-	{path: "internal/tasks", inner: paths("internal/kube"), outer: anyModule},
+	{path: "internal/tasks", inner: paths("internal/kube", "internal/util"), outer: anyModule},
 	{path: "internal/fleet", inner: paths(core, adapters, "api", "internal/tasks", "internal/identity/issue", "internal/identity/revoke"), outer: anyModule},
 	{path: "internal/forward", inner: paths("internal/identity", "internal/observe", "internal/trace")},
 	{path: "internal/live", inner: paths(core, adapters, "api", "internal/tasks", "internal/fleet", "internal/forward"), tests: paths("lab"), outer: anyModule},
