@@ -89,6 +89,7 @@ func TestReplica_DropsQueuedItemOfClosedSession(t *testing.T) {
 // A rejection counts in the session in which it was given. The next session decides again.
 func TestReplica_SessionForgetsRejections(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
+	l.observe("a", "v0")
 	l.open(hubStore)
 	l.delta(1, "a", "v1")
 	l.failed("a", Invalid)
