@@ -33,7 +33,7 @@ func (c *Confirmations) HandleEvent(agent string, f engine.Event) {
 	switch f.Type {
 	case engine.HoldStarted:
 		if f.Scope != "" { // both sides can hold all deletions because of a store
-			c.dropReleased(agent, func(_, scope string) bool { return scope == f.Scope })
+			maps.DeleteFunc(c.held[agent], func(_, scope string) bool { return scope == f.Scope })
 		}
 		if c.held[agent] == nil {
 			c.held[agent] = map[string]string{}
@@ -45,28 +45,13 @@ func (c *Confirmations) HandleEvent(agent string, f engine.Event) {
 			})
 		}
 	case engine.HoldEnded:
-		for id := range c.dropReleased(agent, func(id, _ string) bool { return id == f.Held.ID }) {
-			if c.isConfirmed(agent, id) {
-				c.addTask("confirmed/"+agent, func(ctx context.Context) error { return c.registry.removeConfirmation(ctx, agent, id) })
-			}
+		if _, held := c.held[agent][f.Held.ID]; held && c.isConfirmed(agent, f.Held.ID) {
+			c.addTask("confirmed/"+agent, func(ctx context.Context) error { return c.registry.removeConfirmation(ctx, agent, f.Held.ID) })
 		}
+		delete(c.held[agent], f.Held.ID)
 	case engine.Closed:
 		c.Forget(agent)
 	}
-}
-
-func (c *Confirmations) dropReleased(agent string, released func(id, scope string) bool) map[string]string {
-	dropped := map[string]string{}
-	for id, scope := range c.held[agent] {
-		if released(id, scope) {
-			dropped[id] = scope
-		}
-	}
-	maps.DeleteFunc(c.held[agent], func(id, _ string) bool { _, ok := dropped[id]; return ok })
-	if len(c.held[agent]) == 0 {
-		c.Forget(agent)
-	}
-	return dropped
 }
 
 // Forget removes the holds of a disconnected agent. It reports them again with its next session.

@@ -12,29 +12,18 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
-// Registrations implements issue.Registrations with Agents.
-type Registrations struct {
-	Client    *kube.Client
-	Namespace string
-}
-
-func (a Registrations) ref(agent string) kind.Ref {
-	return kind.Ref{Resource: AgentResource, Namespace: a.Namespace, Name: agent}
-}
+// Registrations implements issue.Registrations with Agents. It reads them from the API server.
+type Registrations struct{ Registry *Registry }
 
 // get returns an Agent, or nil if there is none.
 func (a Registrations) get(ctx context.Context, name string) (*agentRecord, error) {
-	o, err := a.Client.Get(ctx, a.ref(name))
-	if err != nil {
-		return nil, fmt.Errorf("read Agent %s: %w", name, err)
-	}
-	if o == nil {
-		return nil, nil
+	o, err := a.Registry.fetch(ctx, name)
+	if err != nil || o == nil {
+		return nil, err
 	}
 	rec, err := readAgent(o)
 	return &rec, err
@@ -87,13 +76,13 @@ func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenV
 				return err
 			}
 			spec := v1alpha1.Spec{Mode: grant.Mode, Cluster: v1alpha1.ClusterSecret{Labels: grant.Labels}}
-			_, err = a.Client.Create(ctx, a.ref(grant.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
-				"metadata": map[string]any{"name": grant.Agent, "namespace": a.Namespace}, "spec": spec})
+			_, err = a.Registry.cfg.Client.Create(ctx, a.Registry.ref(grant.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,
+				"metadata": map[string]any{"name": grant.Agent, "namespace": a.Registry.cfg.Namespace}, "spec": spec})
 		} else {
 			if reason := certificateDenial(&agent.Agent, grant.Mode); reason != "" {
 				return &enroll.Error{Message: reason}
 			}
-			_, err = a.Client.Patch(ctx, a.ref(grant.Agent), map[string]any{
+			_, err = a.Registry.cfg.Client.Patch(ctx, a.Registry.ref(grant.Agent), map[string]any{
 				"metadata": map[string]any{"resourceVersion": agent.ResourceVersion},
 				"spec":     map[string]any{"mode": grant.Mode, "cluster": map[string]any{"labels": grant.Labels}}})
 		}
@@ -145,7 +134,7 @@ func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint strin
 		if slices.Contains(entries, entry) {
 			return nil
 		}
-		_, err = a.Client.Patch(ctx, a.ref(name), map[string]any{"metadata": map[string]any{
+		_, err = a.Registry.cfg.Client.Patch(ctx, a.Registry.ref(name), map[string]any{"metadata": map[string]any{
 			"resourceVersion": agent.ResourceVersion,
 			"annotations":     map[string]string{issuedAnnotation: strings.Join(append(entries, entry), " ")}}})
 		if err != nil {

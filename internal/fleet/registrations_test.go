@@ -130,7 +130,7 @@ func TestRegister_DeletedAgentIsNotRegisteredAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Registrations{client, "argocd"}.Register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		err = Registrations{NewRegistry(RegistryConfig{Client: client, Namespace: "argocd"})}.Register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
 		server.Close()
 		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: it did %q, %v", title, did, err)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -110,26 +112,22 @@ func (r *Registry) Apply(ctx context.Context, in reconcile.Input) error {
 }
 
 func (r *Registry) applyList(ctx context.Context, in reconcile.List) error {
-	present := map[string]bool{}
+	present := sets.New[string]()
 	for _, o := range in.Objects {
-		present[o.Name()] = true
+		present.Insert(o.Name())
 	}
 	err := r.applyChange(ctx, func() (touched []string) {
 		if in.Resource == AgentResource {
 			touched = r.putAll(in.Objects)
-			for name := range r.objects {
-				if !present[name] {
-					touched = append(touched, r.drop(name, in.Revision)...)
-				}
+			for name := range sets.KeySet(r.objects).Difference(present) {
+				touched = append(touched, r.drop(name, in.Revision)...)
 			}
 		} else {
 			for _, o := range in.Objects {
 				touched = append(touched, r.putSecret(o)...)
 			}
-			for name := range r.secrets {
-				if !present[name] {
-					touched = append(touched, r.dropSecret(name, in.Revision)...)
-				}
+			for name := range sets.KeySet(r.secrets).Difference(present) {
+				touched = append(touched, r.dropSecret(name, in.Revision)...)
 			}
 		}
 		delete(r.unreadable, in.Resource)

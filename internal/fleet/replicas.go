@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -76,16 +78,12 @@ func (r *Replicas) Apply(_ context.Context, in reconcile.Input) error {
 	defer r.mu.Unlock()
 	switch in := in.(type) {
 	case reconcile.List:
-		present := map[string]bool{}
+		present := sets.New[string]()
 		for _, o := range in.Objects {
-			present[o.Name()] = true
+			present.Insert(o.Name())
 			r.observe(o)
 		}
-		for name := range r.seen {
-			if !present[name] {
-				delete(r.seen, name)
-			}
-		}
+		maps.DeleteFunc(r.seen, func(name string, _ leaseHeartbeat) bool { return !present.Has(name) })
 		r.listed = true
 	case reconcile.Observed:
 		r.observe(in.Object)

@@ -147,7 +147,7 @@ func (p *principal) assembleFleet() {
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Blocklist: p.blocklist,
 		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
 	if cfg.Issue != nil {
-		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, fleet.Registrations{Client: p.client, Namespace: cfg.Namespace}, cfg.Log)
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, fleet.Registrations{Registry: p.registry}, cfg.Log)
 	}
 	switch {
 	case cfg.Live.Resource == nil: // no resource proxy would accept credentials
