@@ -39,7 +39,7 @@ func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
-		Reconciler: n, Watches: a.watches(), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
+		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast,
 	})
 	a.runner.WatchSchemas()
@@ -107,21 +107,6 @@ func (a *agent) identifyCluster(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// watches lists the watches of the reconcile core. Applications outside Argo CD's namespace are watched only if the
-// settings allow them.
-func (a *agent) watches() []kube.Watch {
-	anywhere := a.cfg.Mapping == kind.ByDestination || len(a.cfg.AllowedNamespaces) > 0
-	var out []kube.Watch
-	for _, w := range kind.Watches(kind.All()) {
-		namespace := a.cfg.Namespace
-		if w.AnyNamespace && anywhere {
-			namespace = ""
-		}
-		out = append(out, kube.Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
-	}
-	return out
 }
 
 func (a *agent) run(ctx context.Context) error {

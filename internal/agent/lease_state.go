@@ -2,11 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -45,35 +49,33 @@ const (
 // grows even if the Lease was lost.
 func loadLeaseState(ctx context.Context, c *kube.Client, namespace string, nowMillis uint64) (*leaseState, error) {
 	m := &leaseState{client: c, ref: kind.Ref{Resource: kube.Leases, Namespace: namespace, Name: leaseName}}
-	for range maxLeaseAttempts {
+	err := m.retry(func() error {
 		o, err := c.Get(ctx, m.ref)
 		if err != nil {
-			return nil, fmt.Errorf("get Lease %s/%s: %w", namespace, leaseName, err)
+			return err
 		}
 		if m.incarnation = nowMillis; o == nil {
-			err = m.create(ctx)
-		} else {
-			before, _ := strconv.ParseUint(o.Annotation(incarnationAnnotation), 10, 64)
-			m.incarnation = max(before+1, nowMillis)
-			m.read(o)
-			err = m.patch(ctx, m.annotations())
+			return m.create(ctx)
 		}
-		if err == nil {
-			return m, nil
-		}
-		if !kube.IsConflict(err) {
-			return nil, fmt.Errorf("write Lease %s/%s: %w", namespace, leaseName, err)
-		}
+		before, _ := strconv.ParseUint(o.Annotation(incarnationAnnotation), 10, 64)
+		m.incarnation = max(before+1, nowMillis)
+		m.read(o)
+		return m.patch(ctx, m.annotations())
+	})
+	return m, err
+}
+
+// retry calls write again after a conflict.
+func (m *leaseState) retry(write func() error) error {
+	err := retry.OnError(wait.Backoff{Steps: 10}, kube.IsConflict, write)
+	if kube.IsConflict(err) {
+		err = errors.New("too many conflicts: do two agents run in this namespace?")
 	}
-	return nil, m.tooManyConflicts()
+	if err != nil {
+		return fmt.Errorf("write Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+	}
+	return nil
 }
-
-func (m *leaseState) tooManyConflicts() error {
-	return fmt.Errorf("write Lease %s/%s: too many conflicts: do two agents run in this namespace?", m.ref.Namespace, leaseName)
-}
-
-// maxLeaseAttempts bounds the attempts to write the Lease after conflicts.
-const maxLeaseAttempts = 10
 
 func (m *leaseState) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
@@ -133,39 +135,34 @@ func (m *leaseState) atLeast(ctx context.Context, need reconcile.Memory) error {
 // write merges now into the Lease, because another process of this agent may know more. With exact, it replaces the
 // content. The caller must hold m.mu.
 func (m *leaseState) write(ctx context.Context, now reconcile.Memory, exact bool) error {
-	for range maxLeaseAttempts {
-		before := m.known
-		next := now
+	return m.retry(func() error {
+		before, next := m.known, now
 		if !exact {
 			next = before.With(now)
 		}
 		if next.Equal(before) {
 			return nil
 		}
+		m.known = next
 		err := m.patch(ctx, hubAnnotations(next))
-		switch {
-		case err == nil:
-			m.known = next
+		if kube.IsNotFound(err) { // it was deleted
+			err = m.create(ctx)
+		}
+		if err == nil {
 			return nil
-		case kube.IsNotFound(err): // it was deleted
-			m.known = next
-			if err = m.create(ctx); err == nil {
-				return nil
+		}
+		m.known = before
+		if kube.IsConflict(err) {
+			o, failed := m.client.Get(ctx, m.ref)
+			if failed != nil {
+				return failed
 			}
-			m.known = before
+			if o != nil {
+				m.read(o)
+			}
 		}
-		if !kube.IsConflict(err) {
-			return fmt.Errorf("write Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
-		}
-		o, err := m.client.Get(ctx, m.ref)
-		if err != nil {
-			return fmt.Errorf("get Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
-		}
-		if o != nil {
-			m.read(o)
-		}
-	}
-	return m.tooManyConflicts()
+		return err
+	})
 }
 
 func (m *leaseState) annotations() map[string]string {

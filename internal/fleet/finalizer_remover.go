@@ -49,12 +49,7 @@ func NewFinalizerRemover(client *kube.Client, registry *Registry, reconciler *re
 
 // Run removes finalizers until ctx ends.
 func (r *FinalizerRemover) Run(ctx context.Context) error {
-	return r.registry.afterReady(ctx, func(ctx context.Context) error {
-		var scans sync.WaitGroup
-		defer scans.Wait()
-		scans.Go(func() { _ = r.scans.Run(ctx) })
-		return r.removals.Run(ctx)
-	})
+	return r.registry.runWhenReady(ctx, r.scans.Run, r.removals.Run)
 }
 
 func (r *FinalizerRemover) agentChanged(agent string) {

@@ -62,12 +62,7 @@ func NewReconciler(cfg ReconcilerConfig) *Reconciler {
 
 // Run reconciles Agents until ctx ends.
 func (k *Reconciler) Run(ctx context.Context) error {
-	return k.registry.afterReady(ctx, func(ctx context.Context) error {
-		var recheck sync.WaitGroup
-		defer recheck.Wait()
-		recheck.Go(func() { k.recheckPeriodically(ctx) })
-		return k.queue.Run(ctx)
-	})
+	return k.registry.runWhenReady(ctx, k.recheckPeriodically, k.queue.Run)
 }
 
 func (k *Reconciler) reconcile(ctx context.Context, agent string) error {
@@ -244,7 +239,7 @@ const recheckInterval = time.Hour
 
 // recheckPeriodically checks the config of all Secrets when credentials have changed or may expire, and removes expired
 // blocklist entries.
-func (k *Reconciler) recheckPeriodically(ctx context.Context) {
+func (k *Reconciler) recheckPeriodically(ctx context.Context) error {
 	var changed <-chan struct{}
 	for {
 		if k.cfg.ClusterConfig != nil {
@@ -258,7 +253,7 @@ func (k *Reconciler) recheckPeriodically(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-changed:
 			continue
 		case <-time.After(recheckInterval):

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -66,14 +67,18 @@ func (r *Registry) OnChange(f func(agent string)) { r.listeners = append(r.liste
 // Ready is closed when all Agents and cluster Secrets were read once.
 func (r *Registry) Ready() <-chan struct{} { return r.ready }
 
-// afterReady waits for the registry before run. Until then, existing objects would look missing.
-func (r *Registry) afterReady(ctx context.Context, run func(context.Context) error) error {
+// runWhenReady waits for the registry and then runs functions until ctx ends. Before, existing objects would look missing.
+func (r *Registry) runWhenReady(ctx context.Context, runs ...func(context.Context) error) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-r.ready:
-		return run(ctx)
 	}
+	all, ctx := errgroup.WithContext(ctx)
+	for _, run := range runs {
+		all.Go(func() error { return run(ctx) })
+	}
+	return all.Wait()
 }
 
 // SecretWatch selects the cluster Secrets of agents.

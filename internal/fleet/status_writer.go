@@ -72,12 +72,7 @@ func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
 
 // Run writes statuses until ctx ends.
 func (r *StatusWriter) Run(ctx context.Context) error {
-	return r.registry.afterReady(ctx, func(ctx context.Context) error {
-		var counts sync.WaitGroup
-		defer counts.Wait()
-		counts.Go(func() { r.pollCountsPeriodically(ctx) })
-		return r.queue.Run(ctx)
-	})
+	return r.registry.runWhenReady(ctx, r.pollCountsPeriodically, r.queue.Run)
 }
 
 // setSecretError sets what is wrong with an agent's cluster Secret, or blocks its deletion.
@@ -163,15 +158,16 @@ func (r *StatusWriter) Unregistered(agent string) {
 	r.check(agent)
 }
 
-func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) {
+func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) error {
 	pause := countInterval
 	for backoff.Sleep(ctx, pause) {
 		n, err := r.pollCounts(ctx)
 		if err != nil {
-			return // ctx ended
+			break // ctx ended
 		}
 		pause = max(countInterval, time.Duration(n)*countIntervalPerAgent)
 	}
+	return nil
 }
 
 // pollCounts reads the counts of all agents that are connected here. It reads in batches, so that it does not block the

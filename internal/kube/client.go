@@ -65,13 +65,18 @@ func (c *Client) urlOf(r kind.Resource, namespace, name string, query url.Values
 	return u.String()
 }
 
-// do sends a request and returns the response body. A failure response is an *apiError.
-func (c *Client) do(ctx context.Context, method, address string, body []byte) ([]byte, error) {
-	return c.send(ctx, method, address, mediaTypeJSON, mediaTypeJSON, body)
-}
-
 const mediaTypeJSON = "application/json"
 
+// sendObject sends a request whose response is an object.
+func (c *Client) sendObject(ctx context.Context, method, address, contentType string, body []byte) (*kind.Object, error) {
+	b, err := c.send(ctx, method, address, mediaTypeJSON, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	return parse(b)
+}
+
+// send sends a request and returns the response body. A failure response is an *apiError.
 func (c *Client) send(ctx context.Context, method, address, accept, contentType string, body []byte) (_ []byte, err error) {
 	caller := ctx
 	defer func() { c.writes.recordResult(caller, method, address, err) }()
@@ -135,14 +140,11 @@ func (c *Client) start(ctx context.Context, method, address, accept, contentType
 
 // Get returns one object, or nil if it does not exist.
 func (c *Client) Get(ctx context.Context, ref kind.Ref) (*kind.Object, error) {
-	b, err := c.do(ctx, http.MethodGet, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), nil)
+	o, err := c.sendObject(ctx, http.MethodGet, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), "", nil)
 	if IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return parse(b)
+	return o, err
 }
 
 // Revision returns the current resourceVersion of the store, not from a cache. It uses the first of the given resources

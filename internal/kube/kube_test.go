@@ -59,7 +59,7 @@ func (b *bench) project(suffix string) *kind.Object {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() {
-		_, _ = b.client.do(context.Background(), "DELETE", b.client.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), nil)
+		_, _ = b.client.deleteIf(context.Background(), ref, nil)
 	})
 	return o
 }
@@ -125,7 +125,7 @@ func refTo(o *kind.Object) kind.Ref {
 
 func (b *bench) delete(o *kind.Object) {
 	b.t.Helper()
-	if _, err := b.client.do(b.t.Context(), "DELETE", b.client.urlOf(kind.AppProjects, o.Namespace(), o.Name(), nil), nil); err != nil {
+	if _, err := b.client.deleteIf(b.t.Context(), refTo(o), nil); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -313,7 +313,7 @@ func TestParse_DropsManagedFieldsOnlyInMemory(t *testing.T) {
 	if got := b.write(reconcile.Write{ID: 1, Verb: reconcile.Update, Ref: refTo(o), Object: update}, false); got.Failure != nil {
 		t.Fatal(got.Failure.Message)
 	}
-	stored, err := b.client.do(t.Context(), "GET", b.client.urlOf(kind.AppProjects, o.Namespace(), o.Name(), nil), nil)
+	stored, err := b.client.send(t.Context(), "GET", b.client.urlOf(kind.AppProjects, o.Namespace(), o.Name(), nil), mediaTypeJSON, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

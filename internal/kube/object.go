@@ -34,11 +34,11 @@ func (c *Client) Create(ctx context.Context, ref kind.Ref, object any) (*kind.Ob
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %s: %w", ref.Resource.Kind, ref.Name, err)
 	}
-	b, err := c.do(ctx, http.MethodPost, c.urlOf(ref.Resource, ref.Namespace, "", fieldManager), body)
-	if err != nil {
-		return nil, err
-	}
-	return parse(b)
+	return c.create(ctx, ref, body)
+}
+
+func (c *Client) create(ctx context.Context, ref kind.Ref, body []byte) (*kind.Object, error) {
+	return c.sendObject(ctx, http.MethodPost, c.urlOf(ref.Resource, ref.Namespace, "", fieldManager), mediaTypeJSON, body)
 }
 
 // IsConflict reports whether an object already exists or has changed since it was read.

@@ -47,11 +47,7 @@ func (c *Client) patch(ctx context.Context, address, contentType string, ref kin
 	if err != nil {
 		return nil, fmt.Errorf("encode patch of %s %s: %w", ref.Resource.Kind, ref.Name, err)
 	}
-	b, err := c.send(ctx, http.MethodPatch, address, mediaTypeJSON, contentType, body)
-	if err != nil {
-		return nil, err
-	}
-	return parse(b)
+	return c.sendObject(ctx, http.MethodPatch, address, contentType, body)
 }
 
 // Delete deletes an object if UID and resourceVersion are still those of o. It succeeds if the object does not exist.
@@ -66,16 +62,19 @@ func (c *Client) Delete(ctx context.Context, ref kind.Ref, o *kind.Object) error
 // delete deletes an object if UID and resourceVersion are still those of o. It returns the object if finalizers remain,
 // and nil if the object no longer exists.
 func (c *Client) delete(ctx context.Context, ref kind.Ref, o *kind.Object) (*kind.Object, error) {
-	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
-		"preconditions": map[string]string{"uid": o.UID(), "resourceVersion": o.ResourceVersion()}})
-	if err != nil {
-		return nil, fmt.Errorf("encode delete options: %w", err)
-	}
-	b, err := c.do(ctx, http.MethodDelete, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), body)
+	b, err := c.deleteIf(ctx, ref, map[string]string{"uid": o.UID(), "resourceVersion": o.ResourceVersion()})
 	if err != nil {
 		return nil, err
 	}
 	return deleted(b, o)
+}
+
+func (c *Client) deleteIf(ctx context.Context, ref kind.Ref, preconditions map[string]string) ([]byte, error) {
+	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": preconditions})
+	if err != nil {
+		return nil, fmt.Errorf("encode delete options: %w", err)
+	}
+	return c.send(ctx, http.MethodDelete, c.urlOf(ref.Resource, ref.Namespace, ref.Name, nil), mediaTypeJSON, mediaTypeJSON, body)
 }
 
 // deleted reads the response to a deletion: a Status, or the object before or after the deletion. It returns the object

@@ -27,15 +27,16 @@ func (o *Readiness) Ready() <-chan struct{} { return o.ready }
 
 // Follow records an input that the core has processed.
 func (o *Readiness) Follow(in reconcile.Input) {
+	var r kind.Resource
+	readable := false
 	switch in := in.(type) {
 	case reconcile.List:
-		o.set(in.Resource, true)
+		r, readable = in.Resource, true
 	case reconcile.Unreadable:
-		o.set(in.Resource, false)
+		r = in.Resource
+	default:
+		return
 	}
-}
-
-func (o *Readiness) set(r kind.Resource, readable bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := len(o.readable)

@@ -58,6 +58,20 @@ type Handlers struct {
 	Writing func(kind.Ref)
 }
 
+// KindWatches returns the watches of all kinds. Applications outside Argo CD's namespace are watched only if anyNamespace is
+// set.
+func KindWatches(argoNamespace string, anyNamespace bool) []Watch {
+	var out []Watch
+	for _, w := range kind.Watches(kind.All()) {
+		namespace := argoNamespace
+		if w.AnyNamespace && anyNamespace {
+			namespace = ""
+		}
+		out = append(out, Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
+	}
+	return out
+}
+
 // inboxSize bounds the queued inputs. If the inbox is full, watches and the streams of peers are read more slowly.
 const inboxSize = 1024
 

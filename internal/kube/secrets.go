@@ -2,9 +2,7 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -72,12 +70,7 @@ func (s Secrets) Put(ctx context.Context, secret *pki.Secret) error {
 
 // Delete implements pki.Secrets.
 func (s Secrets) Delete(ctx context.Context, secret *pki.Secret) (bool, error) {
-	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions",
-		"preconditions": map[string]string{"resourceVersion": secret.Revision}})
-	if err != nil {
-		return false, fmt.Errorf("encode delete options: %w", err)
-	}
-	_, err = s.Client.do(ctx, http.MethodDelete, s.Client.urlOf(kind.Secrets, s.Namespace, secret.Name, nil), body)
+	_, err := s.Client.deleteIf(ctx, s.ref(secret.Name), map[string]string{"resourceVersion": secret.Revision})
 	if IsConflict(err) || IsNotFound(err) {
 		return false, nil
 	}

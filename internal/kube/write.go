@@ -237,7 +237,7 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 	}
 	switch write.Verb {
 	case reconcile.Create:
-		o, err := w.create(ctx, ref, write.Object.Raw())
+		o, err := w.client.create(ctx, ref, write.Object.Raw())
 		if !isNamespaceMissing(err) || w.namespaces.Create == nil {
 			return o, err
 		}
@@ -249,26 +249,14 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 			return nil, fmt.Errorf("create namespace %s: %w", ref.Namespace, err)
 		}
 		w.log.InfoContext(ctx, "Created namespace", "name", ref.Namespace)
-		return w.create(ctx, ref, write.Object.Raw())
+		return w.client.create(ctx, ref, write.Object.Raw())
 	case reconcile.Update:
-		b, err := w.client.do(ctx, http.MethodPut, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), write.Object.Raw())
-		if err != nil {
-			return nil, err
-		}
-		return parse(b)
+		return w.client.sendObject(ctx, http.MethodPut, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), mediaTypeJSON, write.Object.Raw())
 	}
 	return w.client.delete(ctx, ref, write.Object)
 }
 
 var fieldManager = url.Values{"fieldManager": {"argocd-agent"}}
-
-func (w *Writer) create(ctx context.Context, ref kind.Ref, body []byte) (*kind.Object, error) {
-	b, err := w.client.do(ctx, http.MethodPost, w.client.urlOf(ref.Resource, ref.Namespace, "", fieldManager), body)
-	if err != nil {
-		return nil, err
-	}
-	return parse(b)
-}
 
 // CreateNamespace creates a namespace. An existing one stays unchanged.
 func (c *Client) CreateNamespace(ctx context.Context, name string, labels map[string]string) error {

@@ -50,7 +50,7 @@ func TestWriteOutage_ReportsFailingWrites(t *testing.T) {
 		says("and nothing else for a while", began, "database space exceeded")
 		for range 3 { // reading goes on, and so do questions
 			_, _ = c.Get(t.Context(), ref)
-			_, _ = c.do(t.Context(), http.MethodPost, "http://api/apis/authorization.k8s.io/v1/subjectaccessReviews", []byte("{}"))
+			_, _ = c.send(t.Context(), http.MethodPost, "http://api/apis/authorization.k8s.io/v1/subjectaccessReviews", mediaTypeJSON, mediaTypeJSON, []byte("{}"))
 		}
 		says("while reads get through", "database space exceeded")
 

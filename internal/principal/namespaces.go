@@ -21,10 +21,6 @@ type namespaces struct {
 	ensured  map[string]string // agent → namespace
 }
 
-func newNamespaces(create NamespaceCreate, client *kube.Client, registry *fleet.Registry, addTask fleet.AddTask, log *slog.Logger) *namespaces {
-	return &namespaces{create: create, client: client, registry: registry, addTask: addTask, log: log, ensured: map[string]string{}}
-}
-
 // ensure creates an agent's namespace if it is missing and may be created.
 func (n *namespaces) ensure(a kind.Agent) {
 	if !n.create.Enable || a.Mapping == kind.ByDestination && a.Mode == kind.Managed || n.ensured[a.Name] == a.HubNamespace {

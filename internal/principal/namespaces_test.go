@@ -40,7 +40,7 @@ func TestNamespaces_NotCreatedForDeletedAgent(t *testing.T) {
 	}
 	registry := fleettest.NewRegistry(t, fleettest.Agent("w1", 1), fleettest.Agent("w2", 2))
 	pending := map[string]func(context.Context) error{}
-	n := newNamespaces(NamespaceCreate{Enable: true}, client, registry, func(name string, do func(context.Context) error) { pending[name] = do }, slog.New(slog.DiscardHandler))
+	n := &namespaces{create: NamespaceCreate{Enable: true}, client: client, registry: registry, addTask: func(name string, do func(context.Context) error) { pending[name] = do }, log: slog.New(slog.DiscardHandler), ensured: map[string]string{}}
 	for _, name := range []string{"w1", "w2"} {
 		n.ensure(kind.Agent{Name: name, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: name})
 	}

@@ -116,7 +116,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		FleetCheck: true,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
-		Reconciler: p.reconciler, Watches: watches(cfg), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
+		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, ProxyAddress: cfg.ResourceProxy,
@@ -159,7 +159,7 @@ func (p *principal) assembleFleet() {
 	p.agents = fleet.NewReconciler(agents)
 	p.finalizers = fleet.NewFinalizerRemover(p.client, p.registry, p.reconciler, p.runner.Do, cfg.Log)
 	p.confirmations = fleet.NewConfirmations(p.registry, p.runner.Post, p.tasks.Add)
-	p.namespaces = newNamespaces(cfg.NamespaceCreate, p.client, p.registry, p.tasks.Add, cfg.Log)
+	p.namespaces = &namespaces{create: cfg.NamespaceCreate, client: p.client, registry: p.registry, addTask: p.tasks.Add, log: cfg.Log, ensured: map[string]string{}}
 }
 
 // watch connects the watches of the hub with the parts that need them. Parts that share a watch get its inputs in this
@@ -190,19 +190,6 @@ func replicaName(cfg Config) string {
 		return "principal"
 	}
 	return name
-}
-
-// watches returns what the reconciler reads.
-func watches(cfg Config) []kube.Watch {
-	var out []kube.Watch
-	for _, w := range kind.Watches(kind.All()) {
-		namespace := cfg.Namespace
-		if w.AnyNamespace {
-			namespace = ""
-		}
-		out = append(out, kube.Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
-	}
-	return out
 }
 
 // start starts every part. Each runs until its context ends.
