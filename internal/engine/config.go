@@ -133,7 +133,7 @@ type Source interface {
 	// SourceRevision returns the revision of the objects that an item is made of, or 0 if unknown.
 	SourceRevision(scope string, key Key) uint64
 
-	// View returns how much of this side's own store is known: everything that concerns the scope up to least, and
-	// something as late as most. 0 means unknown.
+	// View returns how much of this side's own store the watches have shown: everything that concerns the scope up to
+	// least, and everything of one of its resources up to most. 0 means unknown.
 	View(scope string) (least, most uint64)
 }

@@ -156,7 +156,7 @@ type Delta struct {
 	Scope    string
 	Items    []DeltaItem
 	Revision uint64 // as in Root
-	View     uint64 // latest known revision of the owner's own store; 0 if unknown
+	View     uint64 // as in Answer
 }
 
 // Limits of one item. An API server stores no more content. Larger items are rejected by their own side.
@@ -176,7 +176,7 @@ type DeltaItem struct {
 	Content []byte // canonical and hashed
 	Extra   []byte // not hashed
 
-	// Revision of the objects that the content was made of, or 0 if unknown.
+	// Revision of the objects that the content was made of, or up to which the owner saw the item go. 0 if unknown.
 	Revision uint64
 }
 

@@ -13,7 +13,7 @@ func (o *owner) sendDirty() {
 		if len(out.Items) > 0 {
 			out.Scope, out.Revision = o.cfg.Name, o.peer.source.Revision(o.cfg.Name)
 			if o.cfg.Style == Mirror {
-				_, out.View = o.peer.source.View(o.cfg.Name)
+				out.View, _ = o.peer.source.View(o.cfg.Name)
 			}
 			o.peer.send(out)
 			out, bytes = Delta{}, 0
@@ -62,6 +62,9 @@ func (o *owner) sendDirty() {
 func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
 	item := DeltaItem{Key: it.key, Gone: it.gone, Deleted: it.deleted}
 	if it.gone {
+		if o.cfg.Style == Mirror {
+			_, item.Revision = o.peer.source.View(o.cfg.Name)
+		}
 		return item, true
 	}
 	content, extra, ok := o.peer.source.Content(o.cfg.Name, it.key)

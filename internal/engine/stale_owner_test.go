@@ -56,14 +56,21 @@ func TestStaleOwner_UntrustedStoreDoesNotCountAsSeen(t *testing.T) {
 	}
 }
 
-// A round reports up to which revision the owner has read all of its store, an item the latest revision it has read.
+// The owner sends up to which revision it has read all of its store. An item has the revision of its own objects. One
+// that is gone has none, and its removal does not wait for the slower of two watches.
 func TestStaleOwner_SendsViewRevision(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.source.least, l.source.most = 10, 20
 	l.open(agentStore)
 	l.publish("a", "v1")
-	if d := l.last[len(l.last)-1].(Send).Message.(Delta); d.View != 20 || d.Items[0].Revision != 20 {
-		t.Errorf("a Delta has view %d, its item of revision %d", d.View, d.Items[0].Revision)
+	if d := l.last[len(l.last)-1].(Send).Message.(Delta); d.View != 10 || d.Items[0].Revision != 20 {
+		t.Errorf("a Delta has view %d, its item revision %d", d.View, d.Items[0].Revision)
+	}
+	l.receive(Ack{Scope: "s", Items: []AckItem{{Seq: 1, Key: Key{Name: "a"}, Version: VersionOf([]byte("v1"))}}})
+	l.source.most = 30
+	l.step(Withdraw{Scope: "s", Key: Key{Name: "a"}, Seen: true})
+	if d := l.last[len(l.last)-1].(Send).Message.(Delta); d.View != 10 || !d.Items[0].Gone || d.Items[0].Revision != 30 {
+		t.Errorf("a Delta has view %d, its item revision %d", d.View, d.Items[0].Revision)
 	}
 	l.receive(Ask{Scope: "s", Round: 1, Prefixes: []Prefix{{}}})
 	if a := l.last[len(l.last)-1].(Send).Message.(Answer); a.View != 10 {

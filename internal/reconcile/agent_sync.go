@@ -317,14 +317,15 @@ func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
 	return born
 }
 
-// View implements engine.Source.
+// View implements engine.Source. The result of an own write does not count: it is newer than changes of other objects
+// that the watch has not shown yet.
 func (l *agentSync) View(scope string) (least, most uint64) {
 	for i, r := range reads(l.scope(scope).kind) {
 		t := l.reconciler.cache.tables[r]
 		if i == 0 || t.frontier < least {
 			least = t.frontier
 		}
-		most = max(most, t.frontier, t.newest)
+		most = max(most, t.frontier)
 	}
 	return least, most
 }

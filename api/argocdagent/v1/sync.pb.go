@@ -1022,7 +1022,7 @@ type Delta struct {
 	// As in Root: newest revision of the owner's objects in the scope; 0 if unknown. A store that is later behind it has
 	// regressed.
 	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Latest revision of its own store that the owner knows; 0 if unknown.
+	// As in Answer.
 	View          uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1584,7 +1584,8 @@ type Delta_Item struct {
 	Content []byte `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
 	// Not part of the version; at most 64 KiB.
 	Extra []byte `protobuf:"bytes,6,opt,name=extra,proto3" json:"extra,omitempty"`
-	// Of the objects that the content was made of; 0 if unknown. The replica stores it with the object that it writes.
+	// Of the objects that the content was made of, or up to which the owner saw the item go; 0 if unknown. The replica
+	// stores it with the object that it writes.
 	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With gone: a user deleted the owner's object. False: the object left the
 	// scope, or the owner does not say. Then delete hooks do not run.
