@@ -26,6 +26,7 @@ type Apply struct {
 	Content        []byte
 	Extra          []byte
 	SourceRevision uint64 // revision of the owner's objects, recorded with the ownership annotation
+	View           uint64 // revision up to which the owner knows its own store; an object that IsLater must stay
 	StoreUntrusted bool   // the owner's store is untrusted: delete nothing
 }
 

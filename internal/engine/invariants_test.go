@@ -122,7 +122,7 @@ func checkReplica(t reporter, r *replica) {
 			load += int(it.size)
 		}
 		if it.next != nil {
-			load += windowCost(*it.next)
+			load += windowCost(it.next.DeltaItem)
 			if it.ticket == 0 {
 				t.Errorf("%s %s: an item waits for no write", r.cfg.Name, it.key)
 			}

@@ -31,22 +31,23 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 		}
 	}
 	it = r.add(in.Key)
+	view = max(view, in.Revision)
 	switch {
 	case it == nil:
 		r.ack(in, NameTaken, "its key hash collides with that of another item; rename one of the two", 0)
 	case in.Seq <= it.seq:
 		// Late or duplicate.
-	case r.newerThan(it, max(view, in.Revision)):
-		r.ack(in, Unavailable, "the owner process has not read the latest state that was written here", r.tune.MinRetryDelay)
+	case r.newerThan(it, view):
+		r.refuseStale(in)
 	case r.load > 0 && (r.load+windowCost(in) > maxQueuedWindows*r.tune.Window || r.storedBytes+r.load+windowCost(in) > r.tune.MaxBytes):
 		r.ack(in, Overloaded, "too many items are queued on this side", r.tune.MinRetryDelay)
 		r.update(it)
 	case it.ticket != 0:
 		it.seq = in.Seq
-		r.setNext(it, &in)
+		r.setNext(it, &nextItem{in, view})
 	default:
 		it.seq = in.Seq
-		r.processItem(it, in)
+		r.processItem(it, in, view)
 	}
 }
 
@@ -58,7 +59,8 @@ func windowCost(in DeltaItem) int {
 	return len(in.Content) + len(in.Extra) + len(in.Key.Namespace) + len(in.Key.Name) + 64
 }
 
-func (r *replica) processItem(it *replicaItem, in DeltaItem) {
+// processItem handles an item of an owner that knows its own store up to view.
+func (r *replica) processItem(it *replicaItem, in DeltaItem, view uint64) {
 	it.lastRound = r.round.id
 	r.setState(it, tracked)
 	if in.Gone {
@@ -89,7 +91,7 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem) {
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
-			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, StoreUntrusted: r.peer.storeUntrusted})
+			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, View: view, StoreUntrusted: r.peer.storeUntrusted})
 	}
 }
 
@@ -157,8 +159,11 @@ func (r *replica) applied(in Applied) {
 	}
 	if next := it.next; next != nil {
 		r.setNext(it, nil)
-		r.processItem(it, *next)
-		return
+		if !r.newerThan(it, next.view) {
+			r.processItem(it, next.DeltaItem, next.view)
+			return
+		}
+		r.refuseStale(next.DeltaItem) // the object was written by another process since the item arrived
 	}
 	if it.recompare {
 		it.recompare = false

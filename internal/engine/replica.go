@@ -155,13 +155,13 @@ func (r *replica) start() {
 }
 
 // setNext keeps the latest item that arrived while a write is running.
-func (r *replica) setNext(it *replicaItem, next *DeltaItem) {
+func (r *replica) setNext(it *replicaItem, next *nextItem) {
 	if it.next != nil {
-		r.load -= windowCost(*it.next)
+		r.load -= windowCost(it.next.DeltaItem)
 	}
 	it.next = next
 	if next != nil {
-		r.load += windowCost(*next)
+		r.load += windowCost(next.DeltaItem)
 	}
 }
 

@@ -10,7 +10,7 @@ type replicaItem struct {
 	alias          Alias
 	replaced       Version  // what our last write of want replaced
 	problem        *problem // why it was rejected, as reported; nil if nothing was reported or the item is accepted since
-	next           *DeltaItem
+	next           *nextItem
 	seq            uint64
 	lastRound      uint64 // round in which it became known or the owner last mentioned it
 	sourceRevision uint64 // revision of the owner's objects that it came from, as recorded on it; 0 if unknown
@@ -27,6 +27,12 @@ type replicaItem struct {
 	exists         bool
 	owned          bool
 	recompare      bool // a round found a difference while a write was running
+}
+
+// nextItem is an item that waits until the running write ends.
+type nextItem struct {
+	DeltaItem
+	view uint64 // revision up to which the owner knew its own store
 }
 
 // replicaState is the state of an item on the replica side. Only setState changes it.

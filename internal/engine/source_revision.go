@@ -7,11 +7,30 @@ package engine
 // newerThan reports whether an item came from a later state of the owner's store than view. If view is 0, it is
 // unknown.
 func (r *replica) newerThan(it *replicaItem, view uint64) bool {
-	if view == 0 || !it.exists || !it.owned || it.sourceRevision <= view {
+	return it.exists && it.owned && r.later(it.sourceRevision, view)
+}
+
+// later reports whether a source revision is later than view and in the same history of the owner's store.
+func (r *replica) later(sourceRevision, view uint64) bool {
+	if view == 0 || sourceRevision <= view {
 		return false
 	}
-	return it.sourceRevision <= r.peer.current.Revision || it.sourceRevision > r.horizon
+	return sourceRevision <= r.peer.current.Revision || sourceRevision > r.horizon
 }
+
+// IsLater reports whether the source revision of an owned object is later than the View of an Apply. Then another
+// process has written the object since, from a state that the owner of this session had not read.
+func (p *Peer) IsLater(scope string, sourceRevision, view uint64) bool {
+	return p.replicas[scope].later(sourceRevision, view)
+}
+
+// refuseStale asks the owner to send an item again when it has read more.
+func (r *replica) refuseStale(in DeltaItem) {
+	r.ack(in, Unavailable, StaleView, r.tune.MinRetryDelay)
+}
+
+// StaleView is the message of an item that is not applied because of newerThan.
+const StaleView = "the owner process has not read the latest state that was written here"
 
 // setHorizon records the newest source revision of all items. If it is later than the owner's store at the start of a
 // session, that store regressed or was replaced, and such source revisions mean nothing in it.

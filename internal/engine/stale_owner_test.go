@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // An owner whose view is older than a copy must not change the copy. These are the limits of that rule.
 func TestStaleOwner_Limits(t *testing.T) {
@@ -113,5 +116,47 @@ func TestStaleOwner_OldestAnswerOfRoundDecides(t *testing.T) {
 	}
 	if removed > 0 {
 		t.Error("items are removed or held although the owner has not seen them")
+	}
+}
+
+// An item that waits for a running write is compared again when its turn comes: another process may have written the
+// object since, from a newer state of the owner.
+func TestStaleOwner_WaitingItemDoesNotUndoNewerWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone           bool
+		sourceRevision uint64 // of what another process has written
+		want           string
+	}{
+		"content, replica is newer": {false, 150, "ack a Unavailable"},
+		"gone, replica is newer":    {true, 150, "ack a Unavailable"},
+		"content, replica is older": {false, 115, "apply a"},
+		"gone, replica is older":    {true, 115, "remove a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{})
+			l.open(hubStore)
+			l.expect(l.delta(1, "a", "v1"), "apply a")
+			waiting := item(2, "a", "v2")
+			if c.gone {
+				waiting = DeltaItem{Seq: 2, Key: Key{Name: "a"}, Gone: true}
+			}
+			waiting.Revision = 120
+			if out := l.receive(Delta{Scope: "s", Items: []DeltaItem{waiting}, View: 110}); len(out) > 0 {
+				t.Errorf("it does not wait: %q", out)
+			}
+			l.step(Observe{Scope: "s", Key: Key{Name: "a"}, Stored: VersionOf([]byte("v3")), Owned: true, SourceRevision: c.sourceRevision})
+			out := l.failed("a", Unavailable)
+			l.expect(out, c.want)
+			if c.want == "apply a" {
+				if a := l.last[len(l.last)-1].(Apply); a.View != 120 {
+					t.Errorf("view %d", a.View)
+				}
+			}
+			for _, start := range []string{"apply", "remove"} {
+				if !strings.HasPrefix(c.want, start) {
+					l.expectNone(out, start)
+				}
+			}
+		})
 	}
 }

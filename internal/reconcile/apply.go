@@ -90,6 +90,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 // decideOwnership returns the ownership with which an existing object becomes or stays ours, or another decision.
 func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
 	ownership := kind.ReadOwnership(local, &l.env)
+	if ownership.Owned && l.peer.IsLater(s.cfg.Name, ownership.SourceRevision, e.View) {
+		return ownership, &decision{fail: &Failure{Code: engine.Unavailable, Message: engine.StaleView}}
+	}
 	if !ownership.Owned && l.reconciler.cfg.Side == kind.Spoke {
 		if !l.mayAdopt(e.Content) {
 			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}

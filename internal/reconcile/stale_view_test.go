@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -49,4 +50,52 @@ func TestStaleView_OwnWriteIsNotView(t *testing.T) {
 	p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: p.writtenByAnother(source)})
 	p.settle()
 	p.wantReplica("v2", source)
+}
+
+// A job that finds its object changed decides again. If another process wrote the object from a newer view, it neither
+// overwrites nor replaces it.
+func TestStaleView_JobThatDecidesAgainKeepsNewerReplica(t *testing.T) {
+	for name, c := range map[string]struct {
+		source   string // of the newer replica; empty: as before
+		recreate bool
+	}{
+		"edited":                             {},
+		"recreated":                          {source: "another"},
+		"recreated, and the policy recreate": {source: "another", recreate: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := managedApp(t)
+			p.sides[kind.Spoke].cfg.Policy.Recreate = c.recreate
+			source := p.stores[kind.Hub].objects[ref("w1", "a")].UID()
+			if c.source != "" {
+				source = c.source
+			}
+			p.once(kind.Spoke, Update, func(w Write) {
+				p.editUnseen(kind.Hub, ref("w1", "a"), `"v3"`, "spec", "source", "targetRevision")
+				p.step(kind.Spoke, Observed{Resource: kind.Applications, Object: p.writtenByAnother(source)})
+				p.stale(kind.Spoke, w)
+			})
+			p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
+			p.wantReplica("v3", source)
+		})
+	}
+}
+
+// A source revision on an object that is not ours is of another hub, or was copied by a user. It blocks nothing.
+func TestStaleView_RevisionOfForeignObjectDoesNotCount(t *testing.T) {
+	_, l := spokeSync(t)
+	const later = `,"` + kind.SourceRevisionAnnotation + `":"99"`
+	apply := engine.Apply{Scope: kind.ApplicationScope, Key: engine.Key{Name: "a"}, Content: hubContent("s1", ``), View: 50}
+	for name, c := range map[string]struct {
+		annotations string
+		want        string
+	}{
+		"ours":                 {ours + later, "fail Unavailable"},
+		"of another principal": {ofOther + later, "update"},
+	} {
+		local := spokeApp(t, c.annotations, ``)
+		if got := outcome(l.merge(l.scope(kind.ApplicationScope), ref("argocd", "a"), apply, local)); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
 }
