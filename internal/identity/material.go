@@ -26,17 +26,6 @@ type Source interface {
 // NotAfter returns when the certificate expires.
 func (m *Material) NotAfter() time.Time { return m.Certificate.Leaf.NotAfter }
 
-// CAsNotAfter returns when the last of the CAs expires, or zero if there are none.
-func (m *Material) CAsNotAfter() time.Time {
-	var last time.Time
-	for _, ca := range m.CAs {
-		if ca.NotAfter.After(last) {
-			last = ca.NotAfter
-		}
-	}
-	return last
-}
-
 // parse parses and validates PEM.
 func parse(certPEM, keyPEM, caPEM []byte, now time.Time) (*Material, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)

@@ -195,14 +195,6 @@ func (s *Server) Conns() []*Conn {
 	return slices.Concat(slices.Collect(maps.Values(s.byAgent))...)
 }
 
-// ConnsOf returns the open connections of one agent. There is more than one only while a newer one replaces an older
-// one.
-func (s *Server) ConnsOf(agent string) []*Conn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.byAgent[agent])
-}
-
 // Cut closes the connections that match, for example those of a revoked certificate, and returns their number.
 func (s *Server) Cut(match func(*Conn) bool, code engine.Code, message string) int {
 	n := 0
