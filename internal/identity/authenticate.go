@@ -80,13 +80,5 @@ func (a *Authenticator) trusts(addr net.Addr) bool {
 		return false
 	}
 	ip := at.Addr().Unmap()
-	if ip.IsLoopback() {
-		return true
-	}
-	for _, prefix := range a.Trusted {
-		if prefix.Contains(ip) {
-			return true
-		}
-	}
-	return false
+	return ip.IsLoopback() || slices.ContainsFunc(a.Trusted, func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
 }

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -32,12 +33,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 	inSync := gauge("_last_in_sync_age_seconds", "Seconds since both sides were last in sync. Absent until the first comparison of the session.")
 	all := []*Metric{connected, untrusted, items, dirty, flight, bytes, oldest, rejected, divergent, lossy, held, inSync, unexpected}
 
-	names := make([]string, 0, len(agents))
-	for name := range agents {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(agents)) {
 		s := agents[name]
 		add := func(m *Metric, v float64, labels []string) {
 			m.Samples = append(m.Samples, Sample{Labels: labels, Value: v})

@@ -50,7 +50,7 @@ func New(ctx context.Context, cfg Config) (*Tracer, error) {
 	var logged logonce.Last[string]
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		if logged.Changed(err.Error(), "") {
-			log.Warn("Tracing failed", "error", err)
+			log.WarnContext(ctx, "Tracing failed", "error", err)
 		}
 	}))
 

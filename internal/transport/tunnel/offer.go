@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -15,12 +16,7 @@ const maxOffer = 64
 
 // Offer returns the capability that lists the targets of these handlers, or "" if it would be too long.
 func Offer(handlers map[string]Handler) string {
-	targets := make([]string, 0, len(handlers))
-	for target := range handlers {
-		targets = append(targets, target)
-	}
-	slices.Sort(targets)
-	if offer := offerCapability + strings.Join(targets, ","); len(offer) <= maxOffer {
+	if offer := offerCapability + strings.Join(slices.Sorted(maps.Keys(handlers)), ","); len(offer) <= maxOffer {
 		return offer
 	}
 	return ""
