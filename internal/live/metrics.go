@@ -27,28 +27,20 @@ func (l *Live) Metrics() []observe.Metric {
 		return out
 	}
 	s := l.redis.Stats()
-	for _, g := range []struct {
-		name, help string
-		value      float64
-	}{
-		{"redis_clients", "Clients of the Redis proxy.", float64(s.Clients)},
-		{"redis_subscriptions", "Subscriptions at agents' Redis.", float64(s.Subscriptions)},
-		{"redis_cache_entries", "Cached resource trees of agents.", float64(s.CacheEntries)},
-		{"redis_cache_bytes", "Size of the cached resource trees in bytes.", float64(s.CacheBytes)},
-	} {
-		out = append(out, observe.Gauge(metricPrefix+"_"+g.name, g.help, g.value))
+	gauge := func(name, help string, value float64) {
+		out = append(out, observe.Gauge(metricPrefix+"_redis_"+name, help, value))
 	}
-	for _, c := range []struct {
-		name, help string
-		value      int64
-	}{
-		{"redis_clients_refused_total", "Clients refused because the limit was reached.", s.Refused},
-		{"redis_agent_requests_total", "Requests to agents' Redis.", s.Asked},
-		{"redis_cache_hits_total", "Requests answered from the cache.", s.Hits},
-		{"redis_stale_total", "Requests answered with the last known value because the agent did not respond.", s.Stale},
-		{"redis_messages_total", "Change notifications received from agents' Redis.", s.Messages},
-	} {
-		out = append(out, observe.Counter(metricPrefix+"_"+c.name, c.help, float64(c.value)))
+	counter := func(name, help string, value int64) {
+		out = append(out, observe.Counter(metricPrefix+"_redis_"+name, help, float64(value)))
 	}
+	gauge("clients", "Clients of the Redis proxy.", float64(s.Clients))
+	gauge("subscriptions", "Subscriptions at agents' Redis.", float64(s.Subscriptions))
+	gauge("cache_entries", "Cached resource trees of agents.", float64(s.CacheEntries))
+	gauge("cache_bytes", "Size of the cached resource trees in bytes.", float64(s.CacheBytes))
+	counter("clients_refused_total", "Clients refused because the limit was reached.", s.Refused)
+	counter("agent_requests_total", "Requests to agents' Redis.", s.Asked)
+	counter("cache_hits_total", "Requests answered from the cache.", s.Hits)
+	counter("stale_total", "Requests answered with the last known value because the agent did not respond.", s.Stale)
+	counter("messages_total", "Change notifications received from agents' Redis.", s.Messages)
 	return out
 }

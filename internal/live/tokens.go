@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"crypto/sha256"
-	"slices"
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
@@ -18,49 +17,44 @@ type tokens struct {
 	changed func() // is called after a token became invalid
 
 	mu      sync.Mutex
-	secrets map[string]tokenHash   // by name of the Secret
-	agents  map[tokenHash][]string // by hash of the token
-	owners  map[string]string
+	secrets map[string]clusterToken // by name of the Secret
+	agents  map[tokenHash]string    // "" for a token in two Secrets, which is invalid
 }
 
 type tokenHash [sha256.Size]byte
 
-func newTokens(changed func()) *tokens {
-	return &tokens{changed: changed, secrets: map[string]tokenHash{}, agents: map[tokenHash][]string{}, owners: map[string]string{}}
+type clusterToken struct {
+	hash  tokenHash
+	agent string
 }
 
-// agent returns the agent of a token. A token in two Secrets is invalid.
+func newTokens(changed func()) *tokens {
+	return &tokens{changed: changed, secrets: map[string]clusterToken{}}
+}
+
+// agent returns the agent of a token.
 func (t *tokens) agent(token string) (string, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	names := t.agents[sha256.Sum256([]byte(token))]
-	if len(names) != 1 {
-		return "", false
-	}
-	return names[0], true
+	agent := t.agents[sha256.Sum256([]byte(token))]
+	return agent, agent != ""
 }
 
 // apply is the sink of the watch of cluster Secrets.
 func (t *tokens) apply(_ context.Context, in reconcile.Input) error {
-	lost := false
 	t.mu.Lock()
 	switch in := in.(type) {
 	case reconcile.List:
-		present := map[string]bool{}
+		clear(t.secrets)
 		for _, o := range in.Objects {
-			present[o.Name()] = true
-			lost = t.set(o) || lost
-		}
-		for name := range t.secrets {
-			if !present[name] {
-				lost = t.remove(name) || lost
-			}
+			t.set(o)
 		}
 	case reconcile.Observed:
-		lost = t.set(in.Object)
+		t.set(in.Object)
 	case reconcile.Deleted:
-		lost = t.remove(in.Ref.Name)
+		delete(t.secrets, in.Ref.Name)
 	}
+	lost := t.rebuild()
 	t.mu.Unlock()
 	if lost {
 		t.changed()
@@ -68,35 +62,29 @@ func (t *tokens) apply(_ context.Context, in reconcile.Input) error {
 	return nil
 }
 
-func (t *tokens) set(o *kind.Object) (lost bool) {
+// set updates the token of a Secret. The caller must hold t.mu.
+func (t *tokens) set(o *kind.Object) {
 	data, err := kube.SecretData(o)
 	token := rawjson.Text(data["config"], "bearerToken")
 	if err != nil || token == "" {
-		return t.remove(o.Name())
+		delete(t.secrets, o.Name())
+		return
 	}
-	hash, agent := tokenHash(sha256.Sum256([]byte(token))), o.Label(fleet.AgentLabel)
-	if t.secrets[o.Name()] == hash && t.owners[o.Name()] == agent {
-		return false
-	}
-	lost = t.remove(o.Name())
-	t.secrets[o.Name()], t.owners[o.Name()] = hash, agent
-	t.agents[hash] = append(t.agents[hash], agent)
-	return lost || len(t.agents[hash]) > 1
+	t.secrets[o.Name()] = clusterToken{sha256.Sum256([]byte(token)), o.Label(fleet.AgentLabel)}
 }
 
-func (t *tokens) remove(name string) (lost bool) {
-	hash, known := t.secrets[name]
-	if !known {
-		return false
+// rebuild updates agents and reports whether a token is no longer valid for its agent. The caller must hold t.mu.
+func (t *tokens) rebuild() (lost bool) {
+	agents := map[tokenHash]string{}
+	for _, s := range t.secrets {
+		if _, twice := agents[s.hash]; twice {
+			s.agent = ""
+		}
+		agents[s.hash] = s.agent
 	}
-	owner := t.owners[name]
-	delete(t.secrets, name)
-	delete(t.owners, name)
-	if i := slices.Index(t.agents[hash], owner); i >= 0 {
-		t.agents[hash] = slices.Delete(t.agents[hash], i, i+1)
+	for hash, agent := range t.agents {
+		lost = lost || agents[hash] != agent
 	}
-	if len(t.agents[hash]) == 0 {
-		delete(t.agents, hash)
-	}
-	return true
+	t.agents = agents
+	return lost
 }

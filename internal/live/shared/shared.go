@@ -52,16 +52,22 @@ type Services struct {
 	cfg     Config
 	repos   *sharedmode.RepoServer
 	tenants *redis.Tenants
-	work    sync.WaitGroup // connections in localConns
+	ctx     context.Context // ends with run
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // connections of the Redis proxy to agents' caches
 
 	changes atomic.Uint64 // number of changes that can affect rules
 
 	mu            sync.Mutex
-	ctx           context.Context // of run; nil before and after
 	rules         map[string]cachedRules
-	uses          map[string]bool                  // agents that use the hub's Redis
-	localConns    map[string]map[net.Conn]struct{} // connections of the Redis proxy to an agent's cache
-	purgePrefixes map[string]bool                  // key prefixes of deleted agents
+	sessions      map[string]redisSession // of agents that use the hub's Redis
+	purgePrefixes map[string]bool         // key prefixes of deleted agents
+}
+
+// redisSession ends when an agent disconnects.
+type redisSession struct {
+	ctx    context.Context
+	cancel context.CancelFunc
 }
 
 // cachedRules are valid until the number of changes differs.
@@ -72,7 +78,8 @@ type cachedRules struct {
 
 // New returns the Services. Its Runs serve them.
 func New(cfg Config) *Services {
-	s := &Services{cfg: cfg, rules: map[string]cachedRules{}, uses: map[string]bool{}, localConns: map[string]map[net.Conn]struct{}{}, purgePrefixes: map[string]bool{}}
+	s := &Services{cfg: cfg, rules: map[string]cachedRules{}, sessions: map[string]redisSession{}, purgePrefixes: map[string]bool{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if cfg.RepoServer != "" {
 		s.repos = sharedmode.NewRepoServer(sharedmode.RepoConfig{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: cfg.Log})
 		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: cfg.Registry.Incarnation, Log: cfg.Log}
@@ -90,12 +97,9 @@ func (s *Services) Runs() map[string]func(context.Context) error {
 
 // run accepts local connections until ctx ends.
 func (s *Services) run(ctx context.Context) error {
-	s.mu.Lock()
-	s.ctx = ctx
-	s.mu.Unlock()
 	<-ctx.Done()
 	s.mu.Lock()
-	s.ctx = nil
+	s.cancel()
 	s.mu.Unlock()
 	s.work.Wait()
 	return nil
@@ -131,7 +135,10 @@ func (s *Services) allowedIf(agent string, declared bool) error {
 
 func (s *Services) serveRedis(ctx context.Context, agent string, conn net.Conn) {
 	s.mu.Lock()
-	s.uses[agent] = true
+	if s.sessions[agent].ctx == nil {
+		ctx, cancel := context.WithCancel(s.ctx)
+		s.sessions[agent] = redisSession{ctx, cancel}
+	}
 	s.mu.Unlock()
 	s.tenants.Serve(ctx, agent, conn)
 }
@@ -144,24 +151,12 @@ func (s *Services) DialRedis(agent string) (net.Conn, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ctx == nil || !s.uses[agent] {
+	session, known := s.sessions[agent]
+	if !known || session.ctx.Err() != nil {
 		return nil, false
 	}
-	ctx := s.ctx
 	near, far := net.Pipe()
-	if s.localConns[agent] == nil {
-		s.localConns[agent] = map[net.Conn]struct{}{}
-	}
-	s.localConns[agent][far] = struct{}{}
-	s.work.Go(func() {
-		s.tenants.Serve(ctx, agent, far)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.localConns[agent], far)
-		if len(s.localConns[agent]) == 0 {
-			delete(s.localConns, agent)
-		}
-	})
+	s.work.Go(func() { s.tenants.Serve(session.ctx, agent, far) })
 	return near, true
 }
 
@@ -175,9 +170,9 @@ func (s *Services) HandleEvent(agent string, f engine.Event) {
 func (s *Services) disconnect(agent string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.uses, agent)
-	for conn := range s.localConns[agent] {
-		_ = conn.Close()
+	if session, known := s.sessions[agent]; known {
+		session.cancel()
+		delete(s.sessions, agent)
 	}
 }
 
