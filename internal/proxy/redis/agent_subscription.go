@@ -386,9 +386,11 @@ func (p *agentClient) notify(ctx context.Context, to []*subscriber) error {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	for i, s := range to {
-		if count, err := decode(replies[i]); err != nil {
-			return err
-		} else if string(count[0]) != "0" && s.c.channels[s.channel] == s {
+		count, err := decode(replies[i])
+		if err != nil || len(count) != 1 {
+			return fmt.Errorf("agent %s: unexpected reply to EXISTS: %w", p.name, err)
+		}
+		if string(count[0]) != "0" && s.c.channels[s.channel] == s {
 			s.c.push(s.channel, nil)
 		}
 	}

@@ -142,14 +142,14 @@ func (c *clientConn) dispatch(args [][]byte) error {
 		}
 	case class == subscribe:
 		return c.replies.subscribe(args, "")
-	case class == keyed || class == blocking:
+	case class == keyed:
 		if handled, err := c.serveAgentKey(name, args); handled {
 			return err
 		}
 	default:
 		c.multi = name == "MULTI"
 	}
-	c.replies.send(args, "", 0, expected{blocking: class == blocking})
+	c.replies.send(args, "", 0, expected{})
 	return nil
 }
 

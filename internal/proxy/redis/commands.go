@@ -8,7 +8,6 @@ type class uint8
 const (
 	keyed     class = iota
 	keyless         // forwarded without a look at the arguments
-	blocking        // Redis can take long to reply
 	handshake       // the proxy waits for the reply and follows the change
 	subscribe       // Redis confirms each channel with a message
 	quit
@@ -20,11 +19,10 @@ var classes = map[string]class{}
 func init() {
 	for class, names := range map[class]string{
 		keyless:   "PING ECHO PUBLISH MULTI",
-		blocking:  "BLPOP BRPOP BRPOPLPUSH BLMOVE BLMPOP BZPOPMIN BZPOPMAX BZMPOP XREAD XREADGROUP WAIT WAITAOF EVAL EVALSHA FCALL",
 		handshake: "HELLO AUTH SELECT",
 		subscribe: "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE",
 		quit:      "QUIT",
-		refused:   "RESET MONITOR SYNC PSYNC REPLCONF SSUBSCRIBE SUNSUBSCRIBE POST HOST:", // POST and HOST: come from a browser
+		refused:   "RESET MONITOR SYNC PSYNC REPLCONF SSUBSCRIBE SUNSUBSCRIBE",
 	} {
 		for name := range strings.FieldsSeq(names) {
 			classes[name] = class

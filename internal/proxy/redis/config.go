@@ -52,9 +52,7 @@ type Config struct {
 	IdleTimeout  time.Duration // a silent client that is not subscribed is disconnected: 10 min
 	WriteTimeout time.Duration // a client that takes no bytes is disconnected: 30 s
 
-	// ReplyTimeout is how long the hub's Redis can leave a command without a reply before the client is disconnected,
-	// 10 s. It does not apply to blocking commands.
-	ReplyTimeout time.Duration
+	ReplyTimeout time.Duration // a client to which Redis does not reply is disconnected: 10 s
 
 	Log *slog.Logger
 }

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"bytes"
-	"errors"
 	"strconv"
 	"strings"
 )
@@ -60,62 +59,44 @@ type replyError string
 
 func (e replyError) Error() string { return string(e) }
 
-// decode returns the elements of a reply that is a string, null, a number or an array of these. A null element is nil.
-func decode(reply []byte) ([][]byte, error) {
-	if len(reply) == 0 {
-		return nil, errors.New("empty reply")
-	}
-	if reply[0] != '*' && reply[0] != '>' {
-		one, _, err := decodeOne(reply)
-		return [][]byte{one}, err
-	}
-	count, at, err := decodeLength(reply)
-	if err != nil {
-		return nil, err
-	}
-	list := make([][]byte, 0, min(max(count, 0), 1024))
-	for range count {
-		one, n, err := decodeOne(reply[at:])
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, one)
-		at += n
-	}
-	return list, nil
+// decode returns the strings, numbers and nulls of a complete reply, those in nested arrays too. A null is nil.
+func decode(reply []byte) (values [][]byte, err error) {
+	err = walk(reply, func(_, value []byte) { values = append(values, value) })
+	return values, err
 }
 
-// decodeLength reads the first line of a reply as a length, and returns the length of the line.
-func decodeLength(reply []byte) (value, line int, err error) {
-	if line = bytes.IndexByte(reply, '\n') + 1; line < 3 {
-		return 0, 0, protocolError("invalid reply")
-	}
-	value, err = parseLength(reply[:line])
-	return value, line, err
-}
-
-// decodeOne reads a string, a number or null, and returns its encoded length.
-func decodeOne(b []byte) (value []byte, length int, err error) {
-	line := bytes.IndexByte(b, '\n') + 1
-	if line < 3 {
-		return nil, 0, protocolError("invalid reply")
-	}
-	switch b[0] {
-	case '$':
-		size, err := parseLength(b[:line])
-		if err == nil && size < 0 {
-			return nil, line, nil
+// walk calls visit for each string, number and null of a complete reply, as encoded and decoded. An error reply is an
+// error.
+func walk(reply []byte, visit func(encoded, value []byte)) error {
+	for len(reply) > 0 {
+		line := bytes.IndexByte(reply, '\n') + 1
+		if line < 3 {
+			return protocolError("invalid reply")
 		}
-		if err != nil || size > len(b)-line-2 {
-			return nil, 0, protocolError("invalid reply")
+		value, length := reply[1:line-2], line
+		switch reply[0] {
+		case '*', '>', '%', '~':
+			reply = reply[line:]
+			continue
+		case '-':
+			return replyError(value)
+		case '$':
+			size, err := parseLength(reply[:line])
+			if err != nil || size >= 0 && size > len(reply)-line-2 {
+				return protocolError("invalid reply")
+			}
+			if value = nil; size >= 0 {
+				length += size + 2
+				value = reply[line : line+size]
+			}
+		case '_':
+			value = nil
+		case '+', ':':
+		default:
+			return protocolError("unexpected %q in a reply", reply[0])
 		}
-		return b[line : line+size], line + size + 2, nil
-	case '+', ':':
-		return b[1 : line-2], line, nil
-	case '-':
-		return nil, 0, replyError(b[1 : line-2])
-	case '_':
-		return nil, line, nil
+		visit(reply[:length], value)
+		reply = reply[length:]
 	}
-	return nil, 0, protocolError("unexpected %q in a reply", b[0])
+	return nil
 }

@@ -58,13 +58,13 @@ func TestForward_LargeValueAndFragmentedRequest(t *testing.T) {
 	c.expect("+PONG", "PING")
 }
 
-func TestForward_InlineRequests(t *testing.T) {
+func TestForward_RefusesInlineRequests(t *testing.T) {
 	w := newWorld(t, nil)
-	c := w.user()
-	c.send("\r\n  set  k   v \r\nGET k\r\nget " + treeKey("shop_cart") + "\nPING\r\n")
-	for _, want := range []string{"+OK", "$1 v", "$-1", "+PONG"} {
-		if got := c.reply(); got != want {
-			t.Errorf("got %q, want %q", got, want)
+	for _, request := range []string{"PING\r\n", "POST / HTTP/1.1\r\nHost: hub\r\n\r\n"} { // the second one comes from a browser
+		c := w.client()
+		c.send(request)
+		if got := c.ends(); got != "-ERR Protocol error: expected '*', got 'P'\r\n" {
+			t.Errorf("%q: %q", request, got)
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestRequirePassword_RefusesWrongPassword(t *testing.T) {
 		"wrong HELLO":      {string(appendCommand(nil, "HELLO", "3", "AUTH", "default", "x")), "-WRONGPASS", "none"},
 		"HELLO alone":      {string(appendCommand(nil, "HELLO", "3")), "-NOAUTH", "none"},
 		"GET":              {string(appendCommand(nil, "GET", "x")), "-NOAUTH", "none"},
-		"inline":           {"GET x\r\n", "-NOAUTH", "none"},
+		"inline":           {"GET x\r\n", "-ERR Protocol error", "none"},
 		"QUIT":             {string(appendCommand(nil, "QUIT")), "+OK\r\n", "none"},
 		"long":             {"*2\r\n$4\r\nAUTH\r\n$100000\r\n", "-ERR Protocol error", "none"},
 		"many":             {"*100\r\n", "-ERR Protocol error", "none"},

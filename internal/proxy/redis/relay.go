@@ -67,9 +67,6 @@ func (r *Relay) forward(conn net.Conn, f *replyForwarder) error {
 	}), relayLimits)
 	for {
 		args, err := requests.next()
-		if err == nil && requests.inline {
-			err = fmt.Errorf("%w: inline request", errRefused)
-		}
 		if err == nil {
 			err = permit(args)
 		}

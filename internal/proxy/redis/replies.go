@@ -18,7 +18,7 @@ import (
 type replyForwarder struct {
 	client   net.Conn
 	requests *bufio.Writer // to Redis, for the goroutine that reads the client's requests
-	timeout  time.Duration // Redis must reply within this time, except to a blocking command
+	timeout  time.Duration // Redis must reply within this time
 
 	message   func(frame []byte, m message) error // writes a message to a subscriber
 	delivered func(weight int64)                  // called after each reply and message. If nil, it is not called.
@@ -32,7 +32,6 @@ type replyForwarder struct {
 	owed        int       // replies, or confirmations of one subscribe command
 	weight      int64     // of the requests since owed was 0
 	owedSince   time.Time // when owed was 0
-	blocking    bool      // one of the commands can block
 	subscribing bool      // a subscribe command is not confirmed yet
 	subscribed  int       // channels and patterns
 	capture     bool      // the next reply is for the proxy
@@ -65,13 +64,13 @@ func (f *replyForwarder) expect(replies int, kind expected) {
 	}
 	f.owed += replies
 	f.weight += kind.weight
-	f.subscribing, f.capture, f.blocking = kind.subscribing, kind.capture, f.blocking || kind.blocking
+	f.subscribing, f.capture = kind.subscribing, kind.capture
 }
 
 // expected describes the reply to a request.
 type expected struct {
-	blocking, subscribing, capture bool  // see replyForwarder
-	weight                         int64 // passed to delivered when Redis owes no reply
+	subscribing, capture bool  // see replyForwarder
+	weight               int64 // passed to delivered when Redis owes no reply
 }
 
 // send forwards a request, with a prefix before the first arguments after its name. The caller calls flush before it
@@ -185,7 +184,7 @@ func (f *replyForwarder) Read(b []byte) (int, error) {
 func (f *replyForwarder) overdue(now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.owed > 0 && !f.blocking && now.Sub(f.owedSince) >= f.timeout
+	return f.owed > 0 && now.Sub(f.owedSince) >= f.timeout
 }
 
 // receive forwards replies and messages until a connection ends. Replies that are complete reach the client.
@@ -244,7 +243,7 @@ func (f *replyForwarder) received(m message) (weight int64) {
 	}
 	if f.owed == 0 {
 		weight, f.weight = f.weight, 0
-		f.subscribing, f.blocking = false, false
+		f.subscribing = false
 	}
 	f.changed.Broadcast()
 	return weight

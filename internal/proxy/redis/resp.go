@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxLine      = 64 << 10 // inline command, simple string, error
+	maxLine      = 64 << 10 // simple string, error
 	maxArguments = 1 << 20
 	maxElements  = 1 << 31
 	largeFrame   = 1 << 20  // frames of this size need a reservation, see limits.reserve
@@ -101,12 +101,12 @@ func readBulk(r *bufio.Reader, out []byte, n int) ([]byte, error) {
 	return out, nil
 }
 
-// commandReader reads requests. Each request is the name of a command and its arguments.
+// commandReader reads requests. Each request is the name of a command and its arguments. Requests as plain text are not
+// supported: no client library sends them, and a browser could.
 type commandReader struct {
 	r      *bufio.Reader
 	limits limits
 	line   []byte
-	inline bool // the last request was received as text
 }
 
 func newCommandReader(from io.Reader, bound limits) *commandReader {
@@ -125,9 +125,6 @@ func (cr *commandReader) next() ([][]byte, error) {
 
 func (cr *commandReader) one() ([][]byte, error) {
 	count, err := cr.length('*')
-	if cr.inline = err == nil && cr.line[0] != '*'; cr.inline {
-		return cr.text()
-	}
 	if err == nil && count > maxArguments {
 		err = protocolError("invalid multibulk length")
 	}
@@ -140,9 +137,6 @@ func (cr *commandReader) one() ([][]byte, error) {
 	total, args := 0, make([][]byte, 0, min(max(count, 0), 16))
 	for range count {
 		size, err := cr.length('$')
-		if err == nil && cr.line[0] != '$' {
-			err = protocolError("expected '$', got %q", cr.line[0])
-		}
 		if err == nil && size < 0 {
 			err = protocolError("invalid bulk length")
 		}
@@ -161,20 +155,15 @@ func (cr *commandReader) one() ([][]byte, error) {
 	return args, nil
 }
 
-// length reads a line, and the length in it if the line has the expected type.
+// length reads the length in a line of a type.
 func (cr *commandReader) length(kind byte) (n int, err error) {
-	if cr.line, err = readLine(cr.r, cr.line[:0]); err == nil && cr.line[0] == kind {
-		n, err = parseLength(cr.line)
+	if cr.line, err = readLine(cr.r, cr.line[:0]); err != nil {
+		return 0, err
 	}
-	return n, err
-}
-
-// text reads a request that a user typed. Quotes are not supported.
-func (cr *commandReader) text() ([][]byte, error) {
-	if bytes.ContainsAny(cr.line, "\"'\\\x00") {
-		return nil, protocolError("quotes in an inline request")
+	if cr.line[0] != kind {
+		return 0, protocolError("expected %q, got %q", kind, cr.line[0])
 	}
-	return bytes.Fields(bytes.Clone(cr.line)), cr.limits.allow(len(cr.line), 0, len(cr.line), "too big inline request")
+	return parseLength(cr.line)
 }
 
 // replyReader reads replies.

@@ -40,8 +40,6 @@ type TenantLimits struct {
 	Waiting int64         // bytes of requested values that Redis buffers: 64 MiB, and at least one value
 	Bytes   int64         // bytes of all stored values: 512 MiB
 	Keys    int           // stored keys: 100,000
-	Life    time.Duration // largest time to live: 7 days
-	Idle    time.Duration // a silent connection without subscription is closed: 15 min
 	Stall   time.Duration // a connection that takes no bytes is closed: 30 s
 }
 
@@ -52,8 +50,6 @@ func (l TenantLimits) withDefaults() TenantLimits {
 	l.Waiting = max(l.Waiting, int64(l.Value)+maxName)
 	orDefault(&l.Bytes, 512<<20)
 	orDefault(&l.Keys, 100_000)
-	orDefault(&l.Life, 7*24*time.Hour)
-	orDefault(&l.Idle, 15*time.Minute)
 	orDefault(&l.Stall, 30*time.Second)
 	return l
 }
@@ -205,7 +201,7 @@ func (s *tenantConn) Read(b []byte) (int, error) {
 	}
 	at := time.Time{}
 	if !s.replies.isSubscribed() {
-		at = time.Now().Add(s.limits.Idle)
+		at = time.Now().Add(tenantIdle)
 	}
 	_ = s.conn.SetReadDeadline(at)
 	return s.conn.Read(b)

@@ -13,6 +13,8 @@ const (
 	maxChannels = 10_000  // subscriptions of one connection
 	maxReads    = 16      // small values that an agent can request before it has received them
 	maxPending  = 10_000  // requests of one connection without a reply
+	maxLife     = 7 * 24 * time.Hour
+	tenantIdle  = 15 * time.Minute // a silent connection without subscription is closed
 )
 
 // take forwards a request to Redis or answers it. An error ends the connection.
@@ -118,8 +120,8 @@ func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
 		s.quota.rename(args[1], args[2])
 	case "SET":
 		life, conditional, why := timeToLive(args[3:])
-		if why == "" && (life <= 0 || life > s.limits.Life) {
-			why = fmt.Sprintf("%s requires a time to live of at most %s", name, s.limits.Life)
+		if why == "" && (life <= 0 || life > maxLife) {
+			why = fmt.Sprintf("%s requires a time to live of at most %s", name, maxLife)
 		}
 		if why == "" {
 			why = s.quota.charge(s.agent, args[1], len(args[1])+len(args[2]), life, conditional, s.limits)
@@ -159,28 +161,20 @@ func timeToLive(options [][]byte) (life time.Duration, conditional bool, refused
 }
 
 // withoutPrefix returns a message of Redis with the names that the agent used.
-func (s *tenantConn) withoutPrefix(message []byte) ([]byte, error) {
-	count, at, err := decodeLength(message)
-	if err != nil {
-		return nil, err
-	}
-	out, names := bytes.Clone(message[:at]), 0
-	for i := range count {
-		part, n, err := decodeOne(message[at:])
-		if err != nil {
-			return nil, err
-		}
+func (s *tenantConn) withoutPrefix(message []byte) (out []byte, err error) {
+	out = bytes.Clone(message[:bytes.IndexByte(message, '\n')+1])
+	i, names := 0, 0
+	err = walk(message, func(encoded, value []byte) {
 		if i == 0 {
-			names = namesInMessage[string(part)]
+			names = namesInMessage[string(value)]
 		}
-		if name, found := bytes.CutPrefix(part, []byte(s.prefix)); found && i > 0 && i <= names {
-			out = appendBulk(out, name)
-		} else {
-			out = append(out, message[at:at+n]...)
+		if name, found := bytes.CutPrefix(value, []byte(s.prefix)); found && i > 0 && i <= names {
+			encoded = appendBulk(nil, name)
 		}
-		at += n
-	}
-	return out, nil
+		out = append(out, encoded...)
+		i++
+	})
+	return out, err
 }
 
 // namesInMessage is the number of names that follow the kind of a message.
