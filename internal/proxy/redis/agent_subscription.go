@@ -119,23 +119,19 @@ func (s *subscriber) unbind() {
 	}
 }
 
-func (a *agentPool) unsubscribe(c *clientConn, channel string) {
+// unsubscribe releases subscriptions of a client. If gone, it releases all, and later confirmations are ignored.
+func (a *agentPool) unsubscribe(c *clientConn, channel string, gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := c.channels[channel]; s != nil {
-		s.unbind()
-		delete(c.channels, channel)
+	for name, s := range c.channels {
+		if gone || name == channel {
+			s.unbind()
+			delete(c.channels, name)
+		}
 	}
-}
-
-// unsubscribeAll releases the subscriptions of a client that is gone.
-func (a *agentPool) unsubscribeAll(c *clientConn) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, s := range c.channels {
-		s.unbind()
+	if gone {
+		c.channels = nil
 	}
-	c.channels = nil
 }
 
 // rebind follows Applications that now belong to another agent, or to an agent for the first time.

@@ -65,7 +65,7 @@ func (c *clientConn) run() {
 		c.replies.finish(c.server.cfg.ReplyTimeout)
 	}
 	c.replies.fail(err)
-	c.server.agents.unsubscribeAll(c)
+	c.server.agents.unsubscribe(c, "", true)
 }
 
 func (c *clientConn) serve() error {
@@ -241,7 +241,7 @@ func (c *clientConn) deliverMessage(frame []byte, m message) error {
 	case "subscribe":
 		c.server.agents.subscribe(c, string(m.name))
 	case "unsubscribe":
-		c.server.agents.unsubscribe(c, string(m.name))
+		c.server.agents.unsubscribe(c, string(m.name), false)
 	}
 	return err
 }

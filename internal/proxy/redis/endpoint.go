@@ -98,7 +98,7 @@ func (e *Endpoint) connect(ctx context.Context) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("authenticate to Redis at %s: %w", e.Address, err)
 	}
-	return conn, conn.SetDeadline(time.Time{})
+	return conn, nil
 }
 
 // shortReply bounds a reply without a value.

@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -113,4 +115,36 @@ func TestNotify_AllSubscribersAfterReconnect(t *testing.T) {
 		due, _ := dueNow()
 		return due == 0
 	})
+}
+
+// A hostile agent confirms every subscription and replies to other requests with an empty array.
+func TestNotify_EmptyReplyIsAnError(t *testing.T) {
+	exists := make(chan struct{}, 100)
+	w := newWorld(t, nil)
+	w.server.cfg.Dial = func(context.Context, string) (net.Conn, error) {
+		near, far := tunnel(t)
+		w.tasks.Go(func() {
+			defer far.Close()
+			for requests := newCommandReader(far, testLimits); ; {
+				args, err := requests.next()
+				if err != nil {
+					return
+				}
+				reply := []byte("*0\r\n")
+				if string(args[0]) == "SUBSCRIBE" {
+					reply = messageReply(2, "subscribe", string(args[1]), "1")
+				} else {
+					exists <- struct{}{}
+				}
+				_, _ = far.Write(reply)
+			}
+		})
+		return near, nil
+	}
+	c := w.user3()
+	cart := channelKey("shop_cart")
+	c.expect(confirmed('>', "subscribe", cart, "1"), "SUBSCRIBE", cart)
+	<-exists
+	<-exists // it is retried
+	c.expect("+PONG", "PING")
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"time"
 )
 
 // requestConn sends the proxy's own requests over one connection. It has one caller at a time.
@@ -43,11 +42,11 @@ func (c *requestConn) get(ctx context.Context, key string, most int) ([]byte, er
 
 // doRaw sends count requests together and returns their replies. After an error, the connection must be closed.
 func (c *requestConn) doRaw(ctx context.Context, count int, raw []byte) ([][]byte, error) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(dialTimeout)
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
 	}
-	_ = c.conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
 	_, failed := c.conn.Write(raw) // the peer can have sent the reason before it closed the connection

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -103,23 +104,11 @@ func (t *Trees) follow(ctx context.Context) error {
 	}
 	client := newRequestConn(requests, limits{bulk: largestTree, elements: 16, total: largestTree + 1024})
 	defer client.close()
-	messages := newReplyReader(conn, limits{bulk: 64 << 10, elements: 16, total: 256 << 10})
-	_, err = conn.Write(appendCommand(nil, "PSUBSCRIBE", "app|"+string(ManagedResources)+"|*|"+cacheVersion))
-	var confirmation []byte
-	if err == nil {
-		confirmation, err = messages.next()
-	}
-	if err == nil {
-		_, err = decode(confirmation)
-	}
-	if err != nil {
+	if _, err := conn.Write(appendCommand(nil, "PSUBSCRIBE", "app|"+string(ManagedResources)+"|*|"+cacheVersion)); err != nil {
 		return fmt.Errorf("subscribe to changes of resource trees: %w", err)
 	}
-	t.mu.Lock()
-	t.all = true
-	t.mu.Unlock()
 	failed := make(chan error, 1)
-	go func() { failed <- t.readChanges(messages) }()
+	go func() { failed <- t.readChanges(conn) }()
 	for {
 		for app, ok := t.next(); ok; app, ok = t.next() {
 			if err := t.read(ctx, client, app); err != nil {
@@ -136,20 +125,28 @@ func (t *Trees) follow(ctx context.Context) error {
 	}
 }
 
-// readChanges records changed trees until the connection ends.
-func (t *Trees) readChanges(messages *replyReader) error {
+// readChanges records changed trees until the connection ends, and all trees when the subscription is confirmed.
+func (t *Trees) readChanges(conn net.Conn) error {
+	messages := newReplyReader(conn, limits{bulk: maxLine, elements: 16, total: 4 * maxLine})
 	for {
 		message, err := messages.next()
+		var parts [][]byte
+		if err == nil {
+			parts, err = decode(message)
+		}
+		if err == nil && len(parts) < 3 {
+			err = protocolError("unexpected message")
+		}
 		if err != nil {
 			return fmt.Errorf("read changes of resource trees: %w", err)
 		}
-		parts, err := decode(message)
-		if err != nil || len(parts) < 3 {
-			return protocolError("unexpected message")
-		}
+		t.mu.Lock()
+		t.all = t.all || string(parts[0]) == "psubscribe"
+		t.mu.Unlock()
 		if key, ok := parseKey(parts[2]); ok {
 			t.Look(key.app)
 		}
+		poke(t.wake)
 	}
 }
 
