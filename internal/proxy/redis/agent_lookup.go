@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-// agentValue is the result of a lookup.
-type agentValue struct {
-	value []byte
-	found bool
-	err   error
-}
-
 // agentLookup names a key of an agent as the hub requests it.
 type agentLookup struct {
 	target Target
@@ -36,20 +29,20 @@ func (l agentLookup) cacheable() bool { return l.key.kind == ResourcesTree }
 
 // inflightRead is a request to an agent without a reply yet.
 type inflightRead struct {
-	seq    uint64
-	done   chan struct{}
-	result agentValue
+	seq   uint64
+	done  chan struct{}
+	value []byte // nil if there is none
+	err   error
 }
 
 var errTimeout = errors.New("no reply in time")
 
 // get returns the cached value if it is fresh. Otherwise it requests the value from the agent. If the agent does not reply
-// in time, it returns the last known value.
-func (a *agentPool) get(l agentLookup) agentValue {
+// in time, it returns the last known value. It returns nil if there is no value.
+func (a *agentPool) get(l agentLookup) ([]byte, error) {
 	read, cached, known := a.read(l)
-	last := agentValue{value: cached.value, found: true}
 	if read == nil {
-		return last
+		return cached.value, nil
 	}
 	limit := a.cfg.Timeout
 	if known {
@@ -57,17 +50,17 @@ func (a *agentPool) get(l agentLookup) agentValue {
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	result := agentValue{err: fmt.Errorf("agent %s does not respond: %w", l.target.Agent, errTimeout)}
+	value, err := []byte(nil), fmt.Errorf("agent %s does not respond: %w", l.target.Agent, errTimeout)
 	select {
 	case <-read.done:
-		result = read.result
+		value, err = read.value, read.err
 	case <-timer.C:
 	}
-	if result.err != nil && known {
+	if err != nil && known {
 		a.counts.stale.Add(1)
-		return last
+		return cached.value, nil
 	}
-	return result
+	return value, err
 }
 
 // read returns the cached value, and the request to the agent unless the value is fresh.
@@ -99,11 +92,11 @@ func (a *agentPool) read(l agentLookup) (read *inflightRead, cached entry, known
 func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 	at := time.Now()
 	ctx, cancel := context.WithTimeoutCause(p.ctx, p.pool.cfg.Timeout, errTimeout)
-	r.result = p.fetch(ctx, l)
+	r.value, r.err = p.fetch(ctx, l)
 	cancel()
 	p.pool.mu.Lock()
-	if r.result.err == nil && p.ctx.Err() == nil { // otherwise it can be the value of a forgotten agent
-		p.pool.cache.put(entry{id: id, value: r.result.value, seq: r.seq, at: at})
+	if r.err == nil && p.ctx.Err() == nil { // otherwise it can be the value of a forgotten agent
+		p.pool.cache.put(entry{id: id, value: r.value, seq: r.seq, at: at})
 	}
 	if p.reads[id] == r {
 		delete(p.reads, id)
@@ -113,21 +106,21 @@ func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 }
 
 // fetch reads a value in the form in which the agent's Argo CD stored it, and converts it.
-func (p *agentClient) fetch(ctx context.Context, l agentLookup) agentValue {
+func (p *agentClient) fetch(ctx context.Context, l agentLookup) ([]byte, error) {
 	plain := l.key.plain(l.target.Local)
 	values, err := p.request(ctx, 2, "MGET", plain, plain+gzipSuffix)
 	if err != nil {
-		return agentValue{err: err}
+		return nil, err
 	}
 	stored := 0
 	switch {
 	case values[0] == nil && values[1] == nil:
-		return agentValue{}
+		return nil, nil
 	case values[0] == nil:
 		stored = 1
 	case values[1] != nil: // the agent's setting changed
 		if stored, err = p.newer(ctx, plain, l.key.zipped); err != nil {
-			return agentValue{err: err}
+			return nil, err
 		}
 	}
 	var rewrite func([]byte) []byte
@@ -136,9 +129,9 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) agentValue {
 	}
 	value, err := convert(values[stored], stored == 1, l.key.zipped, maxValue, rewrite)
 	if err != nil {
-		return agentValue{err: fmt.Errorf("agent %s: %w", p.name, err)}
+		return nil, fmt.Errorf("agent %s: %w", p.name, err)
 	}
-	return agentValue{value: value, found: true}
+	return value, nil
 }
 
 // newer returns 0 if the plain value was written later, and 1 if it was the compressed one: the value that expires later.

@@ -38,9 +38,9 @@ type agentClient struct {
 	ctx    context.Context // ends when the agent is forgotten
 	cancel context.CancelFunc
 
-	places   chan struct{}  // limits the connections
-	idle     []*requestConn // not used by a request
-	idleFrom time.Time      // when a connection was last used
+	places   chan struct{}     // limits the connections
+	idle     chan *requestConn // connections that no request uses
+	idleFrom time.Time         // when a connection was last used
 	reads    map[string]*inflightRead
 
 	channels map[string]*channel
@@ -62,12 +62,14 @@ func (a *agentPool) client(name string) *agentClient {
 		p = &agentClient{
 			pool: a, name: name,
 			places:   make(chan struct{}, maxAgentConns),
+			idle:     make(chan *requestConn, maxAgentConns),
 			reads:    map[string]*inflightRead{},
 			channels: map[string]*channel{},
 			changed:  make(chan struct{}, 1),
 			retry:    make(chan struct{}, 1),
 		}
 		p.ctx, p.cancel = context.WithCancel(a.ctx)
+		context.AfterFunc(p.ctx, p.closeIdle)
 		a.tasks.Go(p.runSubscription)
 		a.clients[name] = p
 	}
@@ -88,21 +90,15 @@ func (a *agentPool) sweep(now time.Time) {
 	}
 }
 
-// close closes the connections that no request uses. The context of the pool has ended.
-func (a *agentPool) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, p := range a.clients {
-		p.closeIdle()
-	}
-}
-
-// closeIdle closes the connections that no request uses. The caller must hold a.mu.
 func (p *agentClient) closeIdle() {
-	for _, conn := range p.idle {
-		conn.close()
+	for {
+		select {
+		case conn := <-p.idle:
+			conn.close()
+		default:
+			return
+		}
 	}
-	p.idle = nil
 }
 
 // forget ends the connections to an agent and drops its values.
@@ -111,7 +107,6 @@ func (a *agentPool) forget(name string) {
 	defer a.mu.Unlock()
 	if p := a.clients[name]; p != nil {
 		p.cancel()
-		p.closeIdle()
 		delete(a.clients, name)
 	}
 	a.cache.forget(name + "\n")
@@ -147,40 +142,28 @@ func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) (repl
 	}
 	p.pool.counts.asked.Add(int64(count))
 	for retry := true; retry; { // a connection from before can be lost
-		conn := p.takeIdle()
-		if retry = conn != nil; !retry {
+		var conn *requestConn
+		select {
+		case conn = <-p.idle:
+		default:
 			tunnel, err := p.dial(ctx)
 			if err != nil {
 				return nil, err
 			}
-			conn = newRequestConn(tunnel, limits{bulk: maxValue, elements: 16, total: 2*maxValue + maxLine})
+			retry, conn = false, newRequestConn(tunnel, limits{bulk: maxValue, elements: 16, total: 2*maxValue + maxLine})
 		}
 		if replies, err = conn.doRaw(ctx, count, raw); err == nil {
-			p.putIdle(conn)
+			p.idle <- conn // has room, because there are at most as many connections as places
+			p.pool.mu.Lock()
+			p.idleFrom = time.Now()
+			p.pool.mu.Unlock()
+			if p.ctx.Err() != nil {
+				p.closeIdle()
+			}
 			return replies, nil
 		}
 		conn.close()
 		retry = retry && ctx.Err() == nil
 	}
 	return nil, fmt.Errorf("agent %s does not respond: %w", p.name, err)
-}
-
-// takeIdle returns a connection that no request uses, or nil.
-func (p *agentClient) takeIdle() (conn *requestConn) {
-	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	if last := len(p.idle) - 1; last >= 0 {
-		conn, p.idle = p.idle[last], p.idle[:last]
-	}
-	return conn
-}
-
-func (p *agentClient) putIdle(conn *requestConn) {
-	p.pool.mu.Lock()
-	defer p.pool.mu.Unlock()
-	if p.ctx.Err() != nil {
-		conn.close()
-		return
-	}
-	p.idle, p.idleFrom = append(p.idle, conn), time.Now()
 }

@@ -204,11 +204,11 @@ func (c *clientConn) agentReply(isGet bool, args [][]byte, l agentLookup) ([]byt
 		return errorReply("ERR this key belongs to agent " + l.target.Agent + ", only GET is allowed"), nil
 	}
 	c.replies.flush()
-	switch value := c.server.agents.get(l); {
-	case value.err != nil:
-		return errorReply("ERR " + value.err.Error()), nil
-	case value.found:
-		return appendBulk(nil, value.value), nil
+	switch value, err := c.server.agents.get(l); {
+	case err != nil:
+		return errorReply("ERR " + err.Error()), nil
+	case value != nil:
+		return appendBulk(nil, value), nil
 	default:
 		return appendNil(nil, int(c.proto.Load())), nil
 	}

@@ -71,7 +71,6 @@ func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 		c.replies.fail(errShutdown)
 	}
 	srv.tasks.Wait()
-	srv.agents.close()
 	return err
 }
 

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
@@ -39,9 +40,9 @@ func Nodes(tree []byte) ([]Node, error) {
 type Index struct {
 	mu         sync.RWMutex
 	apps       map[string][]Node
-	objects    map[Node]map[string]struct{} // without UID → Applications
-	subjects   map[[2]string]map[Node]int   // namespace and name → nodes with UID, how often
-	namespaces map[string]map[string]int    // → Applications, how many objects
+	objects    map[Node]map[string]int    // without UID → Applications, how often
+	subjects   map[[2]string]map[Node]int // namespace and name → nodes with UID, how often
+	namespaces map[string]map[string]int  // → Applications, how many objects
 }
 
 // Set replaces the objects of an Application. Without nodes, it removes the Application.
@@ -49,7 +50,7 @@ func (x *Index) Set(app string, nodes []Node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.apps == nil {
-		x.apps, x.objects = map[string][]Node{}, map[Node]map[string]struct{}{}
+		x.apps, x.objects = map[string][]Node{}, map[Node]map[string]int{}
 		x.subjects, x.namespaces = map[[2]string]map[Node]int{}, map[string]map[string]int{}
 	}
 	for _, n := range x.apps[app] {
@@ -59,35 +60,24 @@ func (x *Index) Set(app string, nodes []Node) {
 	if len(nodes) == 0 {
 		return
 	}
-	unique := make([]Node, 0, len(nodes))
-	seen := make(map[Node]struct{}, len(nodes))
 	for _, n := range nodes {
-		if _, twice := seen[n]; !twice {
-			seen[n] = struct{}{}
-			unique = append(unique, n)
-			x.add(app, n)
-		}
+		x.add(app, n)
 	}
-	x.apps[app] = unique
+	x.apps[app] = slices.Clone(nodes)
 }
 
 func (x *Index) add(app string, n Node) {
 	put(x.subjects, [2]string{n.Namespace, n.Name}, n)
 	put(x.namespaces, n.Namespace, app)
 	n.UID = ""
-	if x.objects[n] == nil {
-		x.objects[n] = map[string]struct{}{}
-	}
-	x.objects[n][app] = struct{}{}
+	put(x.objects, n, app)
 }
 
 func (x *Index) remove(app string, n Node) {
 	take(x.subjects, [2]string{n.Namespace, n.Name}, n)
 	take(x.namespaces, n.Namespace, app)
 	n.UID = ""
-	if delete(x.objects[n], app); len(x.objects[n]) == 0 {
-		delete(x.objects, n)
-	}
+	take(x.objects, n, app)
 }
 
 func put[K, V comparable](m map[K]map[V]int, key K, value V) {
