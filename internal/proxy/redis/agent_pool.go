@@ -48,6 +48,8 @@ type agentClient struct {
 	retry    chan struct{} // the agent's connection changed: retry immediately
 }
 
+func (a *agentPool) start(ctx context.Context) { a.ctx = ctx }
+
 // nextSeq returns a number that no channel had before. Cached values outlive channels, so a channel that is subscribed
 // again must not repeat a number. The caller must hold a.mu.
 func (a *agentPool) nextSeq() uint64 {

@@ -334,20 +334,17 @@ func (p *agentClient) subscriptionLost() {
 
 // notifyDue notifies the subscribers that can have missed a change. After an error, they stay due.
 func (p *agentClient) notifyDue(ctx context.Context) error {
-	for {
-		due := p.takeDue()
-		if len(due) == 0 {
-			return nil
-		}
+	for due := p.takeDue(); len(due) > 0; due = p.takeDue() {
 		if err := p.notify(ctx, due); err != nil {
 			p.pool.mu.Lock()
-			defer p.pool.mu.Unlock()
 			for _, s := range due {
 				s.due = true
 			}
+			p.pool.mu.Unlock()
 			return err
 		}
 	}
+	return nil
 }
 
 func (p *agentClient) takeDue() (due []*subscriber) {

@@ -206,7 +206,7 @@ func (c *clientConn) agentReply(isGet bool, args [][]byte, l agentLookup) ([]byt
 	c.replies.flush()
 	switch value, err := c.server.agents.get(l); {
 	case err != nil:
-		return errorReply("ERR " + err.Error()), nil
+		return errorReply("ERR " + err.Error()), nil //nolint:nilerr // the client gets it
 	case value != nil:
 		return appendBulk(nil, value), nil
 	default:

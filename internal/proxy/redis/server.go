@@ -55,7 +55,7 @@ func New(cfg Config) *Server {
 // Run serves clients until ctx ends, and returns when all its goroutines have ended. It takes ownership of the listener.
 func (srv *Server) Run(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	srv.agents.ctx = ctx
+	srv.agents.start(ctx)
 	srv.tasks.Go(func() { srv.sweep(ctx) })
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()

@@ -140,7 +140,7 @@ func (t *Tenants) serve(ctx context.Context, agent string, conn, redis net.Conn)
 	if errors.Is(err, errProtocol) || errors.Is(err, errQuit) {
 		s.replies.finish(dialTimeout)
 	}
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errQuit) && ctx.Err() == nil {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, errQuit) && ctx.Err() == nil {
 		orDiscard(t.Log).DebugContext(ctx, "Connection to the hub's Redis ended", "agent", agent, "error", err)
 	}
 	cancel()
