@@ -216,6 +216,29 @@ func TestReceipt_IsRestoredWithItsApplication(t *testing.T) {
 	}
 }
 
+// Another tool removed the receipt of a command. The process that executed the command still knows that it ran.
+func TestExecute_CommandWithoutReceipt(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		forget  func(l *agentSync)
+		outcome string
+	}{
+		{"the Application is the same", func(*agentSync) {}, "nothing"},
+		{"the Application was deleted and restored", func(l *agentSync) { l.forget(spokeApp(t, ours, ``)) }, "fail Invalid"},
+	} {
+		_, l := spokeSync(t)
+		command := engine.Apply{Scope: kind.CommandScope, Key: engine.Key{Name: "a"}, Content: fmt.Appendf(nil, `{"operation":{"info":[{"name":%q,"value":"c1"}],"sync":{}},"uid":"s1"}`, kind.CommandInfo)}
+		if got := outcome(l.execute(command, spokeApp(t, ours, ``))); got != "update" {
+			t.Fatalf("%s: the first time: %s", c.name, got)
+		}
+		l.begun(command)
+		c.forget(l)
+		if got := outcome(l.execute(command, spokeApp(t, ours, ``))); got != c.outcome {
+			t.Errorf("%s: %s, want %s", c.name, got, c.outcome)
+		}
+	}
+}
+
 func TestRemoveFinalizers_OnlyFromTerminatingReplica(t *testing.T) {
 	l := newPair(t, kind.Autonomous).sides[kind.Hub].syncs["w1"]
 	copied := ours + `,"argocd-agent.argoproj-labs.io/agent-name":"w1"`
