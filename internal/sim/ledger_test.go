@@ -234,3 +234,22 @@ func leaveFirst(w *world, names []string) {
 		w.spokes[0].cluster.remove(spokeUser, ref(kind.Applications, "argocd", n))
 	}
 }
+
+// A world rests only when commands are answered, also those of Applications that cannot be finalised.
+func TestDifferences_PendingCommandOfDeletingApplication(t *testing.T) {
+	own := tree{"metadata": tree{"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+	for _, c := range []struct {
+		name string
+		hub  tree
+		want int
+	}{
+		{"a command is pending", tree{"operation": tree{"sync": tree{}}}, 1},
+		{"it was answered", tree{"status": tree{"operationState": tree{"phase": "Error"}}}, 0},
+	} {
+		d := differ{}
+		d.status("argocd/a", c.hub, own)
+		if len(d.found) != c.want {
+			t.Errorf("%s: %q", c.name, d.found)
+		}
+	}
+}

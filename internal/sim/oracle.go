@@ -217,11 +217,11 @@ func (d *differ) replicated(t tree, list string, except func(string) bool) strin
 
 // status compares what the spoke's controller says with what the hub shows.
 func (d *differ) status(at string, h, c tree) {
-	if dig(c, "metadata", "deletionTimestamp") != nil {
-		return // Argo CD only finalises it, as soon as it can
-	}
 	if h["operation"] != nil || c["operation"] != nil {
 		d.add("%s: an operation is under way: %s on the hub, %s there", at, text(h["operation"]), text(c["operation"]))
+	}
+	if dig(c, "metadata", "deletionTimestamp") != nil {
+		return // Argo CD only finalises it, as soon as it can
 	}
 	for _, key := range []string{refreshKey, hydrateKey} {
 		if digText(h, "metadata", "annotations", key) != "" {
