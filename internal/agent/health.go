@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -62,4 +63,28 @@ func (a *agent) metrics(ctx context.Context) ([]observe.Metric, error) {
 		})
 	}
 	return append(metrics, a.traceMetrics()...), nil
+}
+
+const writeHealthInterval = 5 * time.Second
+
+// reportWriteHealth reports to the hub whether this cluster's API server accepts writes.
+func (a *agent) reportWriteHealth(ctx context.Context) error {
+	tick := time.NewTicker(writeHealthInterval)
+	defer tick.Stop()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			outage := a.client.WriteOutage()
+			if outage == "" && last == "" {
+				continue
+			}
+			if err := a.runner.Post(ctx, reconcile.WriteOutage{Reason: outage}); err != nil {
+				return nil
+			}
+			last = outage
+		}
+	}
 }

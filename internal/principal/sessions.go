@@ -11,6 +11,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
@@ -215,5 +216,13 @@ func (s *sessions) deliver(e reconcile.ToPeer) {
 		if c := s.conns.get(e.Session); c != nil {
 			c.Close(e.Code, e.Message)
 		}
+	}
+}
+
+// AuthenticateWith adapts an Authenticator to transport.Authenticate.
+func AuthenticateWith(a *identity.Authenticator) transport.Authenticate {
+	return func(c transport.Credentials) (transport.Peer, error) {
+		p, err := a.Authenticate(identity.Client(c))
+		return transport.Peer(p), err
 	}
 }
