@@ -69,7 +69,6 @@ func (l *liveAccess) runs() map[string]func(context.Context) error {
 	return out
 }
 
-// accept passes tunnels to the resource proxy.
 func (l *liveAccess) accept(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.tunnelListener.Close() })
 	defer stop()
@@ -94,7 +93,6 @@ func (l *liveAccess) tunnels() map[string]tunnel.Handler {
 	return out
 }
 
-// applied updates the set of Applications.
 func (l *liveAccess) applied(in reconcile.Input) {
 	if l.trees == nil {
 		return

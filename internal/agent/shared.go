@@ -36,7 +36,6 @@ func (a *agent) sharedRuns() map[string]func(context.Context) error {
 	return out
 }
 
-// openHubTunnel returns a function that opens tunnels to a target of the hub.
 func (a *agent) openHubTunnel(target string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		dialer := a.dialer.Load()

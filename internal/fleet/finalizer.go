@@ -118,7 +118,6 @@ func (k *Reconciler) secretNames(agent string) []string {
 	return names
 }
 
-// crdTerminating reports whether the CRD of Agents is being deleted.
 func (k *Reconciler) crdTerminating(ctx context.Context) (bool, error) {
 	o, err := k.cfg.Client.Get(ctx, kind.Ref{Resource: crdResource, Name: v1alpha1.Resource + "." + v1alpha1.Group})
 	if err != nil {

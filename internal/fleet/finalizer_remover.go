@@ -114,7 +114,6 @@ func (r *FinalizerRemover) excluded(agent string, o *kind.Object) bool {
 	return kind.DestinedFor(o, reg.Agent)
 }
 
-// scan queues all Applications of an agent.
 func (r *FinalizerRemover) scan(ctx context.Context, agent string) error {
 	return r.do(ctx, func(n *reconcile.Reconciler) {
 		n.Applications(func(namespace, name string) {

@@ -76,8 +76,7 @@ func (r *Registry) record(ctx context.Context, agent, fingerprint string, hello 
 	}
 	if rec.Status.ClusterUID == "" {
 		// Not with the rest of the status: a clone that connects next must be refused.
-		o, err = r.cfg.Client.PatchStatus(ctx, r.ref(agent), map[string]any{
-			"metadata": map[string]any{"resourceVersion": o.ResourceVersion()}, "status": statusPatch(v1alpha1.Status{ClusterUID: hello.ClusterUID}, "clusterUID")})
+		o, err = r.patchStatus(ctx, agent, o.ResourceVersion(), v1alpha1.Status{ClusterUID: hello.ClusterUID}, "clusterUID")
 		if err != nil {
 			return nil, fmt.Errorf("record the cluster of Agent %s: %w", agent, err)
 		}
@@ -109,7 +108,6 @@ func (r *Registry) createAgent(ctx context.Context, agent, fingerprint string, h
 	return o, err
 }
 
-// adoptClusterSecret creates an Agent from a cluster Secret.
 func (r *Registry) adoptClusterSecret(ctx context.Context, secret clusterSecret) (*kind.Object, error) {
 	a, err := secret.toAgent(r.cfg.Namespace)
 	if err != nil {
@@ -143,8 +141,7 @@ func (r *Registry) mergeFromSecret(ctx context.Context, o *kind.Object, secret c
 	if len(known) == 0 {
 		return o, nil
 	}
-	o, err = r.cfg.Client.PatchStatus(ctx, r.ref(rec.Name), map[string]any{
-		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(old.Status, known...)})
+	o, err = r.patchStatus(ctx, rec.Name, rec.ResourceVersion, old.Status, known...)
 	if err != nil {
 		return nil, fmt.Errorf("copy the status from Secret %s to Agent %s: %w", secret.name, rec.Name, err)
 	}
@@ -188,6 +185,11 @@ var jsonPointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 func (r *Registry) ref(agent string) kind.Ref {
 	return kind.Ref{Resource: AgentResource, Namespace: r.cfg.Namespace, Name: agent}
+}
+
+// patchStatus writes a status, or only the named fields of it, if the Agent has this version.
+func (r *Registry) patchStatus(ctx context.Context, agent, version string, s v1alpha1.Status, only ...string) (*kind.Object, error) {
+	return r.cfg.Client.PatchStatus(ctx, r.ref(agent), map[string]any{"metadata": map[string]any{"resourceVersion": version}, "status": statusPatch(s, only...)})
 }
 
 // fetch reads an Agent from the API server. It returns nil if there is none.

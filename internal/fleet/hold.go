@@ -162,7 +162,6 @@ func fleetSample(items []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// fleetConfirmCommand returns the command that confirms a hold on many agents.
 func fleetConfirmCommand(namespace, id string) string {
 	return fmt.Sprintf("kubectl annotate configmap -n %s %s --overwrite %s=%s", namespace, v1alpha1.FleetHold, v1alpha1.ConfirmAnnotation, id)
 }

@@ -135,9 +135,7 @@ func (k *Reconciler) ensureFinalizer(ctx context.Context, rec agentRecord) error
 // removed afterwards.
 func (k *Reconciler) acceptCluster(ctx context.Context, rec agentRecord, uid string) error {
 	if rec.Status.ClusterUID != uid {
-		o, err := k.cfg.Client.PatchStatus(ctx, k.registry.ref(rec.Name), map[string]any{
-			"metadata": map[string]any{"resourceVersion": rec.ResourceVersion},
-			"status":   statusPatch(v1alpha1.Status{ClusterUID: uid}, "clusterUID", "store")})
+		o, err := k.registry.patchStatus(ctx, rec.Name, rec.ResourceVersion, v1alpha1.Status{ClusterUID: uid}, "clusterUID", "store")
 		if err != nil {
 			return fmt.Errorf("record the cluster of Agent %s: %w", rec.Name, err)
 		}

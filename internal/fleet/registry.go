@@ -243,7 +243,6 @@ func (r *Registry) Names() []string {
 	return slices.Sorted(maps.Keys(r.agents))
 }
 
-// objectNames returns the names of all Agents.
 func (r *Registry) objectNames() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -89,7 +89,6 @@ func (r *Registry) activate(reg Registration) {
 	}
 }
 
-// deactivate removes a registration and releases its namespace.
 func (r *Registry) deactivate(agent string) {
 	reg, had := r.agents[agent]
 	delete(r.agents, agent)

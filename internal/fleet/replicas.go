@@ -127,14 +127,12 @@ func (r *Replicas) last(replica string) (leaseHeartbeat, bool) {
 	return leaseHeartbeat{}, false
 }
 
-// setFleet sets the status that this replica shares.
 func (r *Replicas) setFleet(status reconcile.FleetStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fleet = status
 }
 
-// fleetStatus returns the status that this replica shares.
 func (r *Replicas) fleetStatus() reconcile.FleetStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()

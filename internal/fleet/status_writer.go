@@ -53,13 +53,11 @@ const reconnectGrace = time.Minute
 
 // StatusWriterConfig is what a StatusWriter needs.
 type StatusWriterConfig struct {
-	Client    *kube.Client
-	Namespace string
-	Registry  *Registry
-	Replicas  *Replicas
-	Do        func(context.Context, func(*reconcile.Reconciler)) error     // calls a function with the reconciler
-	Hello     func(agent string, epoch engine.Epoch) (info Hello, ok bool) // returns what an agent sent on a connection
-	Log       *slog.Logger
+	Registry *Registry
+	Replicas *Replicas
+	Do       func(context.Context, func(*reconcile.Reconciler)) error     // calls a function with the reconciler
+	Hello    func(agent string, epoch engine.Epoch) (info Hello, ok bool) // returns what an agent sent on a connection
+	Log      *slog.Logger
 }
 
 // NewStatusWriter returns a StatusWriter that is started by Run.
@@ -161,10 +159,7 @@ func (r *StatusWriter) Unregistered(agent string) {
 func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) error {
 	pause := countInterval
 	for backoff.Sleep(ctx, pause) {
-		n, err := r.pollCounts(ctx)
-		if err != nil {
-			break // ctx ended
-		}
+		n, _ := r.pollCounts(ctx) // fails if ctx ended
 		pause = max(countInterval, time.Duration(n)*countIntervalPerAgent)
 	}
 	return nil
@@ -258,8 +253,7 @@ func (r *StatusWriter) write(ctx context.Context, agent string) error {
 	if !due {
 		return nil
 	}
-	o, err := r.cfg.Client.PatchStatus(ctx, r.registry.ref(agent), map[string]any{
-		"metadata": map[string]any{"resourceVersion": rec.ResourceVersion}, "status": statusPatch(s)})
+	o, err := r.registry.patchStatus(ctx, agent, rec.ResourceVersion, s)
 	switch {
 	case kube.IsNotFound(err):
 		return nil

@@ -318,7 +318,6 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 	}
 }
 
-// input converts a watch event.
 func (w *Watcher) input(event string, object []byte) (reconcile.Input, string, error) {
 	if event == "BOOKMARK" {
 		at := rawjson.Text(object, "metadata", "resourceVersion")

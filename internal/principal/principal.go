@@ -141,7 +141,7 @@ func (p *principal) assembleFleet() {
 	cfg := p.cfg
 	p.hold = fleet.NewHold(fleet.HoldConfig{Client: p.client, Namespace: cfg.Namespace, Replicas: p.replicas, Post: p.runner.Post, Do: p.runner.Do,
 		AddTask: p.tasks.Add, Log: cfg.Log})
-	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Replicas: p.replicas,
+	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Registry: p.registry, Replicas: p.replicas,
 		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
 	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Blocklist: p.blocklist,

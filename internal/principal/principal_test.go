@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -182,9 +181,8 @@ func TestEndReason_OnlyForRegisteredAgents(t *testing.T) {
 // An agent chooses its text. It must stay on one line.
 func TestMessage_TextOfAnAgentIsOneLine(t *testing.T) {
 	evil := "x\n\x1b[2Jy"
-	log := slog.New(slog.DiscardHandler)
 	registry := fleettest.NewRegistry(t, fleettest.Agent("b", 1))
-	p := &principal{sessions: newSessions(t.Context(), sessionsConfig{registry: registry}), status: fleet.NewStatusWriter(fleet.StatusWriterConfig{Namespace: "argocd", Registry: registry, Log: log})}
+	p := &principal{sessions: newSessions(t.Context(), sessionsConfig{registry: registry})}
 	p.sessions.setEndReason("b", errors.New(evil))
 	message := func(agent string, f engine.Event) string { return p.message(reconcile.Report{Agent: agent, Event: f}) }
 	for what, text := range map[string]string{
