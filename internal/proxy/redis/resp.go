@@ -134,7 +134,7 @@ func (cr *commandReader) one() ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	total, args := 0, make([][]byte, 0, min(max(count, 0), 16))
+	total, buf, args := 0, make([]byte, 0, 128), make([][]byte, 0, min(max(count, 0), 16))
 	for range count {
 		size, err := cr.length('$')
 		if err == nil && size < 0 {
@@ -146,11 +146,11 @@ func (cr *commandReader) one() ([][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		arg, err := readBulk(cr.r, nil, size)
-		if err != nil {
+		start := len(buf)
+		if buf, err = readBulk(cr.r, buf, size); err != nil {
 			return nil, err
 		}
-		args = append(args, arg[:size:size])
+		args = append(args, buf[start:start+size:start+size])
 	}
 	return args, nil
 }
