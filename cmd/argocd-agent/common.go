@@ -94,7 +94,7 @@ func (s *commonSettings) check(f *flags) {
 
 // labelSelector returns nil if there is no label selector, as the components expect.
 func (s *commonSettings) labelSelector() kind.Selector {
-	if parsed, _ := kind.ParseSelector(s.selector); len(parsed) > 0 { // check has parsed it
+	if parsed, err := kind.ParseSelector(s.selector); err == nil && !parsed.Empty() {
 		return parsed
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"pgregory.net/rapid"
 
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
@@ -42,24 +43,24 @@ func TestAgentMatcher_IncludesEveryAgentThatGetsTheProject(t *testing.T) {
 			Settings: Settings{ShareUnscopedRepositories: rapid.Bool().Draw(t, "share")},
 			Find:     func(ref Ref) *Object { return map[string]*Object{"p": p, "g": g}[ref.Name] }}
 		if rapid.Bool().Draw(t, "global") {
-			w.GlobalProjects = []GlobalProject{{Name: "g", Selector: LabelSelector{}}}
+			w.GlobalProjects = []GlobalProject{{Name: "g", Selector: LabelSelector{Selector: labels.Everything()}}}
 		}
 		noAgent := w
 		w.Agent = Agent{Name: rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "agent"), Server: text("its server"), HubNamespace: rapid.SampledFrom([]string{"a", "b", "argocd"}).Draw(t, "its namespace"),
 			Mode: Managed, Mapping: rapid.SampledFrom([]Mapping{ByNamespace, ByDestination}).Draw(t, "mapping")}
-		reach := matchProject(p, &noAgent)
+		matcher := matchProject(p, &noAgent)
 		if _, gets := (AppProjectKind{}).Publish(p, &w); gets {
 			hit["project"] = true
-			if !reach.Matches(w.Agent) {
-				t.Fatal("the project is the agent's, and its reach does not cover it")
+			if !matcher.Matches(w.Agent) {
+				t.Fatal("the project is the agent's, and its matcher does not cover it")
 			}
-		} else if !reach.Matches(w.Agent) {
+		} else if !matcher.Matches(w.Agent) {
 			hit["passed over"] = true
 		}
 		if _, gets := (RepositoryKind{}).Publish(secret, &w); gets {
 			hit["repository"] = true
-			if reach := matchRepository(secret, &noAgent); !reach.Matches(w.Agent) {
-				t.Fatal("the repository is the agent's, and its reach does not cover it")
+			if matcher := matchRepository(secret, &noAgent); !matcher.Matches(w.Agent) {
+				t.Fatal("the repository is the agent's, and its matcher does not cover it")
 			}
 		}
 	})
@@ -73,9 +74,9 @@ func TestAgentMatcher_MatchesSourceAgentOfReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reach := matchProject(o, &Env{Side: Hub, HubArgoNamespace: "argocd"})
+	matcher := matchProject(o, &Env{Side: Hub, HubArgoNamespace: "argocd"})
 	for agent, want := range map[string]bool{"edge-1": true, "edge-2": false, "edge": false} {
-		if got := reach.Matches(Agent{Name: agent, Mode: Autonomous}); got != want {
+		if got := matcher.Matches(Agent{Name: agent, Mode: Autonomous}); got != want {
 			t.Errorf("%s: %v", agent, got)
 		}
 	}

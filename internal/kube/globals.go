@@ -4,14 +4,13 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // GlobalProjects parses globalProjects of ConfigMap argocd-cm: the AppProjects that others inherit from. It is in this
-// package because it needs Kubernetes label selectors.
+// package because it parses YAML.
 func GlobalProjects(text string) ([]kind.GlobalProject, error) {
 	var entries []struct {
 		ProjectName   string               `json:"projectName"`
@@ -26,12 +25,7 @@ func GlobalProjects(text string) ([]kind.GlobalProject, error) {
 		if err != nil {
 			return nil, fmt.Errorf("globalProjects: %s: %w", one.ProjectName, err)
 		}
-		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: labelSelector{selector}})
+		all = append(all, kind.GlobalProject{Name: one.ProjectName, Selector: kind.LabelSelector{Selector: selector}})
 	}
 	return all, nil
 }
-
-type labelSelector struct{ labels.Selector }
-
-// Matches implements kind.Selector.
-func (s labelSelector) Matches(l map[string]string) bool { return s.Selector.Matches(labels.Set(l)) }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -580,7 +582,7 @@ func TestFleetHold_ChangedGlobalProjects(t *testing.T) {
 		h.stepHub(Observed{Resource: kind.AppProjects, Object: o})
 		h.settle()
 	}
-	settings := ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}}
+	settings := ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{Selector: labels.Everything()}}}}
 	h.stepHub(settings)
 	put("global", project("global", `{}`, `,"destinations":[{"name":"*","namespace":"*"}]`))
 	put("team", project("team", `{}`, ""))

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -71,7 +73,7 @@ func TestSettings_ProjectLeavesWithInheritedDestination(t *testing.T) {
 			p := newPair(t, kind.Managed)
 			p.connect()
 			p.removeOnHub(projectRef("default"), true)
-			p.step(kind.Hub, ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{}}}})
+			p.step(kind.Hub, ArgoSettings{GlobalProjects: []kind.GlobalProject{{Name: "global", Selector: kind.LabelSelector{Selector: labels.Everything()}}}})
 			p.user(kind.Hub, projectRef("team"), project("team", `{}`, ""))
 			for i := range c.stay {
 				name := fmt.Sprintf("other%d", i)
