@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -59,11 +60,7 @@ func neverAnnotation(key string) bool {
 
 // neverLabel is neverAnnotation for labels: Argo CD's tracking label.
 func neverLabel(key string, w *Env) bool {
-	instance := w.InstanceLabel
-	if instance == "" {
-		instance = defaultInstanceLabel
-	}
-	return key == instance || strings.HasPrefix(key, Prefix)
+	return key == cmp.Or(w.InstanceLabel, defaultInstanceLabel) || strings.HasPrefix(key, Prefix)
 }
 
 // ignored reports whether the object's owner excludes it from replication.
@@ -100,62 +97,35 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 
 // writeOwnership writes the ownership annotations. An object that was once adopted stays adopted.
 func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string, w *Env) {
-	set := func(key, value string) {
-		if value == "" {
-			annotations.Remove(key)
-			return
-		}
-		annotations.Set(key, rawjson.Quote(value))
-	}
-	set(SourceUID, m.Source)
-	set(PrincipalUID, w.PrincipalUID)
+	setText(annotations, SourceUID, m.Source)
+	setText(annotations, PrincipalUID, w.PrincipalUID)
 	if m.Adopted {
-		set(AdoptedAnnotation, "true")
+		setText(annotations, AdoptedAnnotation, "true")
 	}
-	set(AliasAnnotation, formatAlias(m.Alias))
+	setText(annotations, AliasAnnotation, formatAlias(m.Alias))
+	revision := ""
 	if m.SourceRevision != 0 {
-		set(SourceRevisionAnnotation, strconv.FormatUint(m.SourceRevision, 10))
-	} else {
-		set(SourceRevisionAnnotation, "")
+		revision = strconv.FormatUint(m.SourceRevision, 10)
 	}
+	setText(annotations, SourceRevisionAnnotation, revision)
 	if w.Side == Hub {
-		set(AgentNameAnnotation, w.Agent.Name)
-		set(SourceNameAnnotation, sourceName)
+		setText(annotations, AgentNameAnnotation, w.Agent.Name)
+		setText(annotations, SourceNameAnnotation, sourceName)
 	}
 }
 
 // WithAlias returns an object that we own with an alias.
 func WithAlias(o *Object, alias Alias) *Object {
-	d := edit(o)
-	annotations := members(o.annotations)
-	if text := formatAlias(alias); text != "" {
-		annotations.Set(AliasAnnotation, rawjson.Quote(text))
-	} else {
-		annotations.Remove(AliasAnnotation)
-	}
-	setList(&d.meta, "annotations", annotations)
-	marked, err := d.done()
-	if err != nil {
-		return o
-	}
-	return marked
+	return o.withAnnotation(AliasAnnotation, formatAlias(alias))
 }
 
 // release returns the object without our annotations: it stays.
 func release(o *Object) *Object {
-	d := edit(o)
-	var kept rawjson.Object
-	for _, m := range members(o.annotations) {
-		if m.Key != SourceUID && m.Key != PrincipalUID && !strings.HasPrefix(m.Key, Prefix) {
-			kept = append(kept, m)
-		}
-	}
-	setList(&d.meta, "annotations", kept)
-	released, err := d.done()
-	if err != nil {
-		return o
-	}
-	return released
+	return o.changed(func(d *draft) {
+		setList(&d.meta, "annotations", without(members(o.annotations), func(key string) bool {
+			return key == SourceUID || key == PrincipalUID || strings.HasPrefix(key, Prefix)
+		}))
+	})
 }
 
 // formatAlias returns an alias as it is recorded, or "".
@@ -164,14 +134,9 @@ func formatAlias(a Alias) string {
 		return ""
 	}
 	o := rawjson.Object{{Key: "written", Value: rawjson.Quote(a.Written.String())}, {Key: "stored", Value: rawjson.Quote(a.Stored.String())}}
-	for _, m := range []struct{ key, value string }{{"release", a.Release}, {"schema", a.Schema}} {
-		if m.value != "" {
-			o.Set(m.key, rawjson.Quote(m.value))
-		}
-	}
-	if len(a.Lost) > 0 {
-		o.Set("lost", rawjson.AppendStrings(nil, a.Lost))
-	}
+	setText(&o, "release", a.Release)
+	setText(&o, "schema", a.Schema)
+	setStrings(&o, "lost", a.Lost)
 	return string(o.Bytes())
 }
 

@@ -261,21 +261,8 @@ func setFinalizers(o *Object, finalizers []string) (*Object, bool) {
 	if len(finalizers) == len(o.Finalizers()) {
 		return o, false
 	}
-	d := edit(o)
-	writeFinalizers(d, finalizers)
-	stripped, err := d.done()
-	if err != nil {
-		return o, false
-	}
-	return stripped, true
-}
-
-func writeFinalizers(d *draft, finalizers []string) {
-	if len(finalizers) == 0 {
-		d.meta.Remove("finalizers")
-		return
-	}
-	d.meta.Set("finalizers", rawjson.AppendStrings(nil, finalizers))
+	stripped := o.changed(func(d *draft) { setStrings(&d.meta, "finalizers", finalizers) })
+	return stripped, stripped != o
 }
 
 // mergeFinalizers makes the finalizers that delete resources equal to the owner's. All others belong to the local
@@ -294,7 +281,7 @@ func mergeFinalizers(d *draft, local *Object, wanted []string) {
 		}
 	}
 	if !slices.Equal(before, after) {
-		writeFinalizers(d, after)
+		setStrings(&d.meta, "finalizers", after)
 	}
 }
 

@@ -57,29 +57,21 @@ func (c Commands) Content(nonce string) []byte {
 
 func (c Commands) canonical(nonce string) ([]byte, error) {
 	var o rawjson.Object
-	if c.Hydrate != "" {
-		o.Set("hydrate", rawjson.Quote(c.Hydrate))
-	}
-	if c.NeedsNonce() && nonce != "" {
-		o.Set("nonce", rawjson.Quote(nonce))
+	setText(&o, "hydrate", c.Hydrate)
+	if c.NeedsNonce() {
+		setText(&o, "nonce", nonce)
 	}
 	if c.Operation != nil {
 		o.Set("operation", c.Operation)
 	}
-	if c.Refresh != "" {
-		o.Set("refresh", rawjson.Quote(c.Refresh))
-	}
+	setText(&o, "refresh", c.Refresh)
 	if target := c.Terminate; target != (TerminateTarget{}) {
 		var t rawjson.Object
-		if target.ID != "" {
-			t.Set("id", rawjson.Quote(target.ID))
-		}
+		setText(&t, "id", target.ID)
 		t.Set("startedAt", rawjson.Quote(target.StartedAt))
 		o.Set("terminate", t.Bytes())
 	}
-	if c.UID != "" {
-		o.Set("uid", rawjson.Quote(c.UID))
-	}
+	setText(&o, "uid", c.UID)
 	return rawjson.Canonical(o.Bytes())
 }
 

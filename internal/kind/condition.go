@@ -27,7 +27,7 @@ func reported(list []byte, w *Env) []byte {
 	}
 	for _, c := range ourConditions(list) {
 		if message := rawjson.Text(c, "message"); rawjson.Text(c, "type") == ConditionDropped && len(message) <= maxDropped {
-			return withCondition(kept, condition(ConditionDropped, message, ""))
+			return withConditions(kept, condition(ConditionDropped, message, ""))
 		}
 	}
 	return kept
@@ -36,9 +36,9 @@ func reported(list []byte, w *Env) []byte {
 // maxDropped bounds the message about dropped fields.
 const maxDropped = 4 << 10
 
-func withCondition(list, condition []byte) []byte {
+func withConditions(list []byte, conditions ...[]byte) []byte {
 	entries, _ := rawjson.Elements(list)
-	return rawjson.Join(append(slices.Clone(entries), condition))
+	return rawjson.Join(append(slices.Clone(entries), conditions...))
 }
 
 // ShowDropped returns the hub's replica of an autonomous Application with or without the condition that the hub drops
@@ -81,20 +81,24 @@ func ourConditions(list []byte) [][]byte {
 	return slices.DeleteFunc(slices.Clone(entries), func(c []byte) bool { return !isOurs(rawjson.Text(c, "type")) })
 }
 
+// hasCondition reports whether an Application has one of our conditions with a message that matches.
+func hasCondition(o *Object, conditionType string, matches func(message string) bool) bool {
+	return slices.ContainsFunc(ourConditions(o.Get("status", "conditions")), func(c []byte) bool {
+		return rawjson.Text(c, "type") == conditionType && matches(rawjson.Text(c, "message"))
+	})
+}
+
 // setConditions writes a list followed by our conditions.
 func setConditions(status *rawjson.Object, list []byte, ours [][]byte) {
 	if len(ours) > 0 {
-		entries, _ := rawjson.Elements(list)
-		list = rawjson.Join(append(slices.Clone(entries), ours...))
+		list = withConditions(list, ours...)
 	}
 	setOrRemove(status, "conditions", list)
 }
 
 func condition(conditionType, message, at string) []byte {
 	var c rawjson.Object
-	if at != "" {
-		c.Set("lastTransitionTime", rawjson.Quote(at))
-	}
+	setText(&c, "lastTransitionTime", at)
 	c.Set("message", rawjson.Quote(message))
 	c.Set("type", rawjson.Quote(conditionType))
 	return c.Bytes()
@@ -103,22 +107,18 @@ func condition(conditionType, message, at string) []byte {
 // SetCondition returns an Application with one of our conditions. It returns the same object if the condition has that
 // message.
 func SetCondition(o *Object, conditionType, message string, at time.Time) *Object {
-	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if rawjson.Text(c, "type") == conditionType && rawjson.Text(c, "message") == message {
-			return o
-		}
+	if hasCondition(o, conditionType, func(m string) bool { return m == message }) {
+		return o
 	}
 	return changeConditions(o, conditionType, condition(conditionType, message, at.UTC().Format(time.RFC3339)))
 }
 
 // ClearCondition returns an Application without one of our conditions. It returns the same object if there is none.
 func ClearCondition(o *Object, conditionType string) *Object {
-	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if rawjson.Text(c, "type") == conditionType {
-			return changeConditions(o, conditionType)
-		}
+	if !hasCondition(o, conditionType, func(string) bool { return true }) {
+		return o
 	}
-	return o
+	return changeConditions(o, conditionType)
 }
 
 func changeConditions(o *Object, conditionType string, add ...[]byte) *Object {
@@ -142,35 +142,14 @@ func SetDegraded(o *Object, message string) *Object {
 }
 
 func withStatus(o *Object, status rawjson.Object) *Object {
-	d := edit(o)
-	d.top.Set("status", status.Bytes())
-	changed, err := d.done()
-	if err != nil {
-		return o
-	}
-	return changed
+	return o.changed(func(d *draft) { d.top.Set("status", status.Bytes()) })
 }
 
 // HasComparisonError reports whether Argo CD's controller could not compare an Application.
 func HasComparisonError(o *Object) bool {
 	entries, _ := rawjson.Elements(o.Get("status", "conditions"))
-	for _, c := range entries {
-		if rawjson.Text(c, "type") == "ComparisonError" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(entries, func(c []byte) bool { return rawjson.Text(c, "type") == "ComparisonError" })
 }
 
 // WithRefresh returns an Application with a refresh request for Argo CD's controller.
-func WithRefresh(o *Object) *Object {
-	d := edit(o)
-	annotations := members(o.annotations)
-	annotations.Set(RefreshAnnotation, rawjson.Quote("normal"))
-	setList(&d.meta, "annotations", annotations)
-	refreshed, err := d.done()
-	if err != nil {
-		return o
-	}
-	return refreshed
-}
+func WithRefresh(o *Object) *Object { return o.withAnnotation(RefreshAnnotation, "normal") }

@@ -119,14 +119,6 @@ func rewrite(pattern, to string, matches func(string) bool) string {
 	return ""
 }
 
-func setText(o *rawjson.Object, key, value string) {
-	if value == "" {
-		o.Remove(key)
-		return
-	}
-	o.Set(key, rawjson.Quote(value))
-}
-
 // destinationsByName returns, for each entry that permits, one that permits the cluster named to in the same
 // namespaces, and no server.
 func (c cluster) destinationsByName(destinations []destination, to string) []byte {

@@ -34,12 +34,8 @@ func readReceipt(o *Object) receipt {
 
 func (d receipt) String() string {
 	var o rawjson.Object
-	if len(d.ids) > 0 {
-		o.Set("ids", rawjson.AppendStrings(nil, d.ids[max(0, len(d.ids)-receiptHistory):]))
-	}
-	if d.refresh != "" {
-		o.Set("refresh", rawjson.Quote(d.refresh))
-	}
+	setStrings(&o, "ids", d.ids[max(0, len(d.ids)-receiptHistory):])
+	setText(&o, "refresh", d.refresh)
 	return string(o.Bytes())
 }
 
@@ -51,15 +47,7 @@ func WithReceipt(o *Object, record string) *Object {
 	if record == "" {
 		return o
 	}
-	d := edit(o)
-	annotations := members(o.annotations)
-	annotations.Set(ReceiptAnnotation, rawjson.Quote(record))
-	setList(&d.meta, "annotations", annotations)
-	recorded, err := d.done()
-	if err != nil {
-		return o
-	}
-	return recorded
+	return o.withAnnotation(ReceiptAnnotation, record)
 }
 
 // CommandID returns the ID of the operation in commands, or "".

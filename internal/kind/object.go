@@ -140,6 +140,25 @@ func (d *draft) done() (*Object, error) {
 	return Parse(d.top.Bytes())
 }
 
+// changed returns the object after a change. If the change cannot be made, it returns o.
+func (o *Object) changed(change func(*draft)) *Object {
+	d := edit(o)
+	change(d)
+	if after, err := d.done(); err == nil {
+		return after
+	}
+	return o
+}
+
+// withAnnotation returns the object with an annotation. If value is empty, it is removed.
+func (o *Object) withAnnotation(key, value string) *Object {
+	return o.changed(func(d *draft) {
+		annotations := members(o.annotations)
+		setText(&annotations, key, value)
+		setList(&d.meta, "annotations", annotations)
+	})
+}
+
 // setOrRemove replaces a member, or removes it if value is empty.
 func setOrRemove(o *rawjson.Object, key string, value []byte) {
 	if len(value) == 0 {
@@ -149,13 +168,29 @@ func setOrRemove(o *rawjson.Object, key string, value []byte) {
 	o.Set(key, value)
 }
 
-// setList writes labels or annotations, or removes an empty list.
-func setList(meta *rawjson.Object, key string, list rawjson.Object) {
-	if len(list) == 0 {
-		meta.Remove(key)
+// setText, setStrings and setList replace a member, or remove it if the value is empty.
+func setText(o *rawjson.Object, key, value string) {
+	if value == "" {
+		o.Remove(key)
 		return
 	}
-	meta.Set(key, list.Bytes())
+	o.Set(key, rawjson.Quote(value))
+}
+
+func setStrings(o *rawjson.Object, key string, list []string) {
+	if len(list) == 0 {
+		o.Remove(key)
+		return
+	}
+	o.Set(key, rawjson.AppendStrings(nil, list))
+}
+
+func setList(o *rawjson.Object, key string, list rawjson.Object) {
+	if len(list) == 0 {
+		o.Remove(key)
+		return
+	}
+	o.Set(key, list.Bytes())
 }
 
 // members splits labels, annotations and similar values. What is not an object has no members.

@@ -122,11 +122,7 @@ func edited(b []byte, change func([]byte) []byte, path ...string) []byte {
 
 // WithSync returns a spoke's Application that syncs to its target as soon as its controller sees it.
 func WithSync(o *Object) *Object {
-	d := edit(o)
-	d.top.Set("operation", []byte(`{"info":[{"name":"Reason","value":"put back after it was deleted on the spoke"}],"initiatedBy":{"automated":true,"username":"argocd-agent"},"sync":{}}`))
-	synced, err := d.done()
-	if err != nil {
-		return o
-	}
-	return synced
+	return o.changed(func(d *draft) {
+		d.top.Set("operation", []byte(`{"info":[{"name":"Reason","value":"put back after it was deleted on the spoke"}],"initiatedBy":{"automated":true,"username":"argocd-agent"},"sync":{}}`))
+	})
 }

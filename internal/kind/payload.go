@@ -44,10 +44,7 @@ func (p *payload) item(k engine.Key, needs engine.Key) Item {
 func (p *payload) canonical() ([]byte, error) {
 	var meta, all rawjson.Object
 	setList(&meta, "annotations", p.annotations)
-	if len(p.finalizers) > 0 {
-		list := slices.Compact(slices.Sorted(slices.Values(p.finalizers)))
-		meta.Set("finalizers", rawjson.AppendStrings(nil, list))
-	}
+	setStrings(&meta, "finalizers", slices.Compact(slices.Sorted(slices.Values(p.finalizers))))
 	setList(&meta, "labels", p.labels)
 	if p.deleting {
 		all.Set("deleting", []byte("true"))
@@ -114,9 +111,9 @@ func isStringMap(b []byte) bool {
 
 func isObject(b []byte) bool { return len(b) > 0 && b[0] == '{' }
 
-// replicated returns the labels or annotations that are replicated.
-func replicated(list []byte, never func(string) bool) rawjson.Object {
-	return slices.DeleteFunc(members(list), func(m rawjson.Member) bool { return never(m.Key) })
+// without removes members from a list, in place.
+func without(list rawjson.Object, drop func(key string) bool) rawjson.Object {
+	return slices.DeleteFunc(list, func(m rawjson.Member) bool { return drop(m.Key) })
 }
 
 // ownedKeys are the labels and annotations of a replica that came from its owner. They are recorded on replicas to
@@ -133,15 +130,11 @@ func readOwnedKeys(o *Object) ownedKeys {
 }
 
 func (k ownedKeys) String() string {
-	if len(k.annotations) == 0 && len(k.labels) == 0 {
-		return ""
-	}
 	var o rawjson.Object
-	if len(k.annotations) > 0 {
-		o.Set("annotations", rawjson.AppendStrings(nil, k.annotations))
-	}
-	if len(k.labels) > 0 {
-		o.Set("labels", rawjson.AppendStrings(nil, k.labels))
+	setStrings(&o, "annotations", k.annotations)
+	setStrings(&o, "labels", k.labels)
+	if len(o) == 0 {
+		return ""
 	}
 	return string(o.Bytes())
 }
@@ -158,12 +151,12 @@ func keys(list rawjson.Object) []string {
 // from the owner.
 func (p *payload) metadata(o *Object, shared bool, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
-	p.labels = replicated(o.labels, never)
-	p.annotations = replicated(o.annotations, neverAnnotation)
+	p.labels = without(members(o.labels), never)
+	p.annotations = without(members(o.annotations), neverAnnotation)
 	if shared {
 		owned := readOwnedKeys(o)
-		p.labels = slices.DeleteFunc(p.labels, func(m rawjson.Member) bool { return !slices.Contains(owned.labels, m.Key) })
-		p.annotations = slices.DeleteFunc(p.annotations, func(m rawjson.Member) bool { return !slices.Contains(owned.annotations, m.Key) })
+		p.labels = without(p.labels, func(key string) bool { return !slices.Contains(owned.labels, key) })
+		p.annotations = without(p.annotations, func(key string) bool { return !slices.Contains(owned.annotations, key) })
 	}
 }
 
@@ -177,18 +170,14 @@ func (p *payload) apply(d *draft, local *Object, shared bool, ownership Ownershi
 		labels, annotations = members(local.labels), members(local.annotations)
 		before = readOwnedKeys(local)
 	}
-	newLabels := slices.DeleteFunc(slices.Clone(p.labels), func(m rawjson.Member) bool { return never(m.Key) })
-	newAnnotations := slices.DeleteFunc(slices.Clone(p.annotations), func(m rawjson.Member) bool { return neverAnnotation(m.Key) })
+	newLabels := without(slices.Clone(p.labels), never)
+	newAnnotations := without(slices.Clone(p.annotations), neverAnnotation)
 	if shared {
 		labels = replace(labels, newLabels, func(key string) bool { return never(key) || !slices.Contains(before.labels, key) })
 		annotations = replace(annotations, newAnnotations, func(key string) bool {
 			return neverAnnotation(key) || !slices.Contains(before.annotations, key)
 		})
-		if owned := (ownedKeys{keys(newAnnotations), keys(newLabels)}).String(); owned != "" {
-			annotations.Set(OwnedKeysAnnotation, rawjson.Quote(owned))
-		} else {
-			annotations.Remove(OwnedKeysAnnotation)
-		}
+		setText(&annotations, OwnedKeysAnnotation, ownedKeys{keys(newAnnotations), keys(newLabels)}.String())
 	} else {
 		labels = replace(labels, newLabels, never)
 		annotations = replace(annotations, newAnnotations, neverAnnotation)

@@ -235,10 +235,5 @@ func FrozenMessage(o *Object, why string) string {
 
 // ShowsFrozen reports whether an Application has the condition of a frozen one.
 func ShowsFrozen(o *Object) bool {
-	for _, c := range ourConditions(o.Get("status", "conditions")) {
-		if rawjson.Text(c, "type") == ConditionError && strings.HasPrefix(rawjson.Text(c, "message"), frozenPrefix) {
-			return true
-		}
-	}
-	return false
+	return hasCondition(o, ConditionError, func(message string) bool { return strings.HasPrefix(message, frozenPrefix) })
 }

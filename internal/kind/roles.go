@@ -99,14 +99,6 @@ func rolesForHub(list []byte, project string, w *Env) []byte {
 	return rawjson.Join(roles)
 }
 
-func setStrings(o *rawjson.Object, key string, list []string) {
-	if len(list) == 0 {
-		o.Remove(key)
-		return
-	}
-	o.Set(key, rawjson.AppendStrings(nil, list))
-}
-
 // checkRoles rejects roles that a correct agent would not send.
 func checkRoles(list []byte, project string) error {
 	if rawjson.IsNull(list) {

@@ -54,7 +54,7 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	}
 	conditions := withoutOurConditions(rawjson.Get(status, "conditions"))
 	if fields := DroppedFields(o, w); len(fields) > 0 && w.Agent.Mode == Managed {
-		conditions = withCondition(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
+		conditions = withConditions(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
 	}
 	content := statusContent(status, operation, conditions)
 	extra := statusExtra{reconciledAt: rawjson.Text(status, "reconciledAt")}
@@ -105,18 +105,10 @@ func (e *statusExtra) setDone(o *Object, nonce string) {
 
 func (e statusExtra) bytes() []byte {
 	var o rawjson.Object
-	if e.hydrated != "" {
-		o.Set("hydrated", rawjson.Quote(e.hydrated))
-	}
-	if len(e.lastCommands) > 0 {
-		o.Set("lastCommands", rawjson.AppendStrings(nil, e.lastCommands))
-	}
-	if e.reconciledAt != "" {
-		o.Set("reconciledAt", rawjson.Quote(e.reconciledAt))
-	}
-	if e.refreshed != "" {
-		o.Set("refreshed", rawjson.Quote(e.refreshed))
-	}
+	setText(&o, "hydrated", e.hydrated)
+	setStrings(&o, "lastCommands", e.lastCommands)
+	setText(&o, "reconciledAt", e.reconciledAt)
+	setText(&o, "refreshed", e.refreshed)
 	return o.Bytes()
 }
 

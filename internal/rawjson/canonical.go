@@ -5,27 +5,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Canonical returns b in the one form that equal content has: sorted keys, no white space, one escaping of strings,
 // numbers as written. It rejects what is not JSON, is not UTF-8, is nested too deep or has a duplicate key. If b is
 // canonical already, one pass is enough.
 func Canonical(b []byte) ([]byte, error) {
-	return AppendCanonical(make([]byte, 0, len(b)), b)
-}
-
-// AppendCanonical is Canonical, appending to out.
-func AppendCanonical(out, b []byte) ([]byte, error) {
-	return appendCanonical(out, b, false)
+	return canonical(b, false)
 }
 
 // CanonicalCut is Canonical, with null in place of arrays and objects that are nested deeper than MaxDepth.
 func CanonicalCut(b []byte) ([]byte, error) {
-	return appendCanonical(make([]byte, 0, len(b)), b, true)
+	return canonical(b, true)
 }
 
-func appendCanonical(out, b []byte, cut bool) ([]byte, error) {
-	w := canonicalizer{in: b, out: out, cut: cut, members: make([]member, 0, 32)}
+func canonical(b []byte, cut bool) ([]byte, error) {
+	w := canonicalizer{in: b, out: make([]byte, 0, len(b)), cut: cut, members: make([]member, 0, 32)}
 	i, err := w.value(skipSpace(b, 0), 0)
 	if err == nil {
 		err = atEnd(b, i)
@@ -235,8 +231,8 @@ func (w *canonicalizer) text(i int) (int, error) {
 		case c < 0x20:
 			return i, fail(i, "control character in a string")
 		case c >= 0x80:
-			n := validRune(w.in[i:])
-			if n == 0 {
+			r, n := utf8.DecodeRune(w.in[i:])
+			if r == utf8.RuneError && n <= 1 {
 				return i, fail(i, "not UTF-8")
 			}
 			i += n

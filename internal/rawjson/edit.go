@@ -1,5 +1,7 @@
 package rawjson
 
+import "slices"
+
 // Member is a key of an object with its value, verbatim.
 type Member struct {
 	Key   string
@@ -14,7 +16,7 @@ type Object []Member
 func Split(b []byte) (Object, error) {
 	o := make(Object, 0, 8)
 	var bad bool
-	err := walk(b, func(key, value []byte) bool {
+	err := walk(b, object, func(key, value []byte) bool {
 		k, ok := String(key)
 		bad = !ok
 		o = append(o, Member{k, value})
@@ -31,34 +33,32 @@ func Split(b []byte) (Object, error) {
 
 // Get returns the value of key, or nil.
 func (o Object) Get(key string) []byte {
-	for i := range o {
-		if o[i].Key == key {
-			return o[i].Value
-		}
+	if i := o.index(key); i >= 0 {
+		return o[i].Value
 	}
 	return nil
 }
 
+func (o Object) index(key string) int {
+	return slices.IndexFunc(o, func(m Member) bool { return m.Key == key })
+}
+
 // Set replaces the value of key, or appends it.
 func (o *Object) Set(key string, value []byte) {
-	for i := range *o {
-		if (*o)[i].Key == key {
-			(*o)[i].Value = value
-			return
-		}
+	if i := o.index(key); i >= 0 {
+		(*o)[i].Value = value
+		return
 	}
 	*o = append(*o, Member{key, value})
 }
 
 // Remove removes key and reports whether it was there.
 func (o *Object) Remove(key string) bool {
-	for i := range *o {
-		if (*o)[i].Key == key {
-			*o = append((*o)[:i], (*o)[i+1:]...)
-			return true
-		}
+	i := o.index(key)
+	if i >= 0 {
+		*o = append((*o)[:i], (*o)[i+1:]...)
 	}
-	return false
+	return i >= 0
 }
 
 // Bytes joins the members.
@@ -67,12 +67,7 @@ func (o Object) Bytes() []byte {
 	for i := range o {
 		size += len(o[i].Key) + len(o[i].Value) + 4
 	}
-	return o.Append(make([]byte, 0, size))
-}
-
-// Append is Bytes, appending to out.
-func (o Object) Append(out []byte) []byte {
-	out = append(out, '{')
+	out := append(make([]byte, 0, size), '{')
 	for i := range o {
 		if i > 0 {
 			out = append(out, ',')
@@ -87,7 +82,7 @@ func (o Object) Append(out []byte) []byte {
 // Elements returns the elements of the array b. They are part of b.
 func Elements(b []byte) ([][]byte, error) {
 	var list [][]byte
-	err := walkArray(b, func(value []byte) bool {
+	err := walk(b, array, func(_, value []byte) bool {
 		list = append(list, value)
 		return true
 	})
@@ -117,7 +112,7 @@ func Join(elements [][]byte) []byte {
 func Get(b []byte, path ...string) []byte {
 	for _, name := range path {
 		var found []byte
-		if walk(b, func(key, value []byte) bool {
+		if walk(b, object, func(key, value []byte) bool {
 			if keyIs(key, name) {
 				found = value
 				return false
@@ -184,7 +179,7 @@ func Remove(b []byte, path ...string) ([]byte, error) {
 // Each calls visit for each member of the object b, with the key decoded, until visit returns false. What is not an
 // object has no members.
 func Each(b []byte, visit func(key string, value []byte) bool) error {
-	return walk(b, func(key, value []byte) bool {
+	return walk(b, object, func(key, value []byte) bool {
 		k, _ := String(key)
 		return visit(k, value)
 	})

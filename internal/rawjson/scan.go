@@ -3,7 +3,6 @@ package rawjson
 import (
 	"bytes"
 	"fmt"
-	"unicode/utf8"
 )
 
 // MaxDepth bounds how deep arrays and objects may be nested in each other.
@@ -92,27 +91,42 @@ func skipValue(b []byte, i int) (int, bool) {
 	return i, i > start
 }
 
-// walk calls visit for each member of the object b, with the quoted key, until visit returns false.
-func walk(b []byte, visit func(key, value []byte) bool) error {
+// container is how objects or arrays are written.
+type container struct {
+	open, end byte
+	name      string
+}
+
+var (
+	object = container{'{', '}', "object"}
+	array  = container{'[', ']', "array"}
+)
+
+// walk calls visit for each member of the object or array b, until visit returns false. The key is quoted. Elements of
+// an array have none.
+func walk(b []byte, as container, visit func(key, value []byte) bool) error {
 	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '{' {
-		return fail(i, "not an object")
+	if i >= len(b) || b[i] != as.open {
+		return fail(i, "not an "+as.name)
 	}
 	i = skipSpace(b, i+1)
-	if i < len(b) && b[i] == '}' {
+	if i < len(b) && b[i] == as.end {
 		return atEnd(b, i+1)
 	}
 	for {
-		keyEnd, ok := skipString(b, i)
-		if !ok {
-			return fail(i, "expected a key")
+		var key []byte
+		if as.open == '{' {
+			keyEnd, ok := skipString(b, i)
+			if !ok {
+				return fail(i, "expected a key")
+			}
+			key = b[i:keyEnd]
+			i = skipSpace(b, keyEnd)
+			if i >= len(b) || b[i] != ':' {
+				return fail(i, "expected a colon")
+			}
+			i = skipSpace(b, i+1)
 		}
-		key := b[i:keyEnd]
-		i = skipSpace(b, keyEnd)
-		if i >= len(b) || b[i] != ':' {
-			return fail(i, "expected a colon")
-		}
-		i = skipSpace(b, i+1)
 		end, ok := skipValue(b, i)
 		if !ok {
 			return fail(i, "expected a value")
@@ -122,45 +136,12 @@ func walk(b []byte, visit func(key, value []byte) bool) error {
 		}
 		i = skipSpace(b, end)
 		if i >= len(b) {
-			return fail(i, "object is not closed")
+			return fail(i, as.name+" is not closed")
 		}
 		switch b[i] {
 		case ',':
 			i = skipSpace(b, i+1)
-		case '}':
-			return atEnd(b, i+1)
-		default:
-			return fail(i, "expected a comma")
-		}
-	}
-}
-
-// walkArray calls visit for each element of the array b.
-func walkArray(b []byte, visit func(value []byte) bool) error {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '[' {
-		return fail(i, "not an array")
-	}
-	i = skipSpace(b, i+1)
-	if i < len(b) && b[i] == ']' {
-		return atEnd(b, i+1)
-	}
-	for {
-		end, ok := skipValue(b, i)
-		if !ok {
-			return fail(i, "expected a value")
-		}
-		if !visit(b[i:end]) {
-			return nil
-		}
-		i = skipSpace(b, end)
-		if i >= len(b) {
-			return fail(i, "array is not closed")
-		}
-		switch b[i] {
-		case ',':
-			i = skipSpace(b, i+1)
-		case ']':
+		case as.end:
 			return atEnd(b, i+1)
 		default:
 			return fail(i, "expected a comma")
@@ -219,13 +200,4 @@ func number(b []byte, i int) (int, bool) {
 		}
 	}
 	return i, true
-}
-
-// validRune returns the length of the UTF-8 sequence at the start of b, or 0 if there is none.
-func validRune(b []byte) int {
-	r, size := utf8.DecodeRune(b)
-	if r == utf8.RuneError && size <= 1 {
-		return 0
-	}
-	return size
 }

@@ -2,6 +2,8 @@ package rawjson
 
 import (
 	"bytes"
+	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -38,31 +40,26 @@ func String(b []byte) (string, bool) {
 	return string(out), true
 }
 
+// Characters that are escaped with a letter, and these letters.
+const (
+	escapeCharacters = "\"\\\b\f\n\r\t"
+	escapeLetters    = `"\bfnrt`
+)
+
 // unescape decodes the escape sequence at the start of b. It returns length 0 if there is none. Half of a surrogate
 // pair becomes U+FFFD, as in the API server.
 func unescape(b []byte) (rune, int) {
 	if len(b) < 2 || b[0] != '\\' {
 		return 0, 0
 	}
-	switch b[1] {
-	case '"', '\\', '/':
-		return rune(b[1]), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-	default:
-		return 0, 0
+	if i := strings.IndexByte(escapeLetters, b[1]); i >= 0 {
+		return rune(escapeCharacters[i]), 2
+	}
+	if b[1] == '/' {
+		return '/', 2
 	}
 	r, ok := hex4(b[2:])
-	if !ok {
+	if !ok || b[1] != 'u' {
 		return 0, 0
 	}
 	if !utf16.IsSurrogate(r) {
@@ -82,40 +79,16 @@ func hex4(b []byte) (rune, bool) {
 	if len(b) < 4 {
 		return 0, false
 	}
-	var r rune
-	for _, c := range b[:4] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
+	n, err := strconv.ParseUint(string(b[:4]), 16, 16)
+	return rune(n), err == nil
 }
 
 const hexDigits = "0123456789abcdef"
 
 // appendEscaped appends one character in the canonical escaping: escaped only if necessary, in the shortest form.
 func appendEscaped(out []byte, r rune) []byte {
-	switch r {
-	case '"', '\\':
-		return append(out, '\\', byte(r))
-	case '\b':
-		return append(out, '\\', 'b')
-	case '\f':
-		return append(out, '\\', 'f')
-	case '\n':
-		return append(out, '\\', 'n')
-	case '\r':
-		return append(out, '\\', 'r')
-	case '\t':
-		return append(out, '\\', 't')
+	if i := strings.IndexRune(escapeCharacters, r); i >= 0 {
+		return append(out, '\\', escapeLetters[i])
 	}
 	if r < 0x20 {
 		return append(out, '\\', 'u', '0', '0', hexDigits[r>>4], hexDigits[r&15])
@@ -154,7 +127,7 @@ func Quote(s string) []byte { return AppendString(make([]byte, 0, len(s)+2), s) 
 func Strings(b []byte) ([]string, bool) {
 	var list []string
 	all := true
-	err := walkArray(b, func(value []byte) bool {
+	err := walk(b, array, func(_, value []byte) bool {
 		s, ok := String(value)
 		if ok {
 			list = append(list, s)
@@ -182,7 +155,7 @@ func AppendStrings(out []byte, list []string) []byte {
 func StringMap(b []byte) (map[string]string, bool) {
 	m := map[string]string{}
 	all := true
-	err := walk(b, func(key, value []byte) bool {
+	err := walk(b, object, func(key, value []byte) bool {
 		k, ok1 := String(key)
 		v, ok2 := String(value)
 		all = ok1 && ok2
