@@ -1,8 +1,8 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -27,7 +27,7 @@ func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*age
 		first := len(out) == 0
 		out = append(out, n.matchingSyncs(k, was, is)...)
 		if !first { // another kind of the same resource
-			slices.SortFunc(out, func(a, b *agentSync) int { return strings.Compare(a.name, b.name) })
+			slices.SortFunc(out, compareSyncs)
 			out = slices.Compact(out)
 		}
 	}
@@ -38,34 +38,28 @@ func matches(k kind.Kind, o *kind.Object) bool { return o != nil && k.Matches(o)
 
 func (n *Reconciler) affectedByApplication(was, is *kind.Object) []*agentSync {
 	var out []*agentSync
-	add := func(l *agentSync) {
-		if slices.Contains(out, l) {
-			return
-		}
-		out = append(out, l)
-	}
 	for _, o := range []*kind.Object{was, is} {
 		if o == nil {
 			continue
 		}
-		for _, l := range n.byNS[o.Namespace()] {
-			add(l)
-		}
-		for _, l := range n.byDestination(o) {
-			add(l)
+		for _, l := range slices.Concat(n.byNS[o.Namespace()], n.byDestination(o)) {
+			if !slices.Contains(out, l) {
+				out = append(out, l)
+			}
 		}
 	}
 	return out
 }
 
+// envWithoutAgent returns the hub's Env for what does not depend on an agent.
+func (n *Reconciler) envWithoutAgent() *kind.Env {
+	return &kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
+}
+
 // matchingSyncs returns the syncs that may get an object as it is, and those that have it from before.
 func (n *Reconciler) matchingSyncs(k kindTraits, was, is *kind.Object) []*agentSync {
-	o := is
-	if o == nil {
-		o = was
-	}
-	w := kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
-	agents := k.traits.Agents(o, &w)
+	o := cmp.Or(is, was)
+	agents := k.traits.Agents(o, n.envWithoutAgent())
 	hash := engine.Key{Name: o.Name()}.Hash()
 	var out []*agentSync
 	for _, l := range n.sortedSyncs() {

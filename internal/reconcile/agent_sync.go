@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -54,7 +55,7 @@ type scope struct {
 // relistAfter is how long a watch may lag behind what the peer has seen before a list is requested.
 const relistAfter = 2 * engine.Second
 
-func newLink(n *Reconciler, reg Register) *agentSync {
+func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	l := &agentSync{reconciler: n, name: reg.Agent.Name, cluster: reg.KnownCluster}
 	l.env = kind.Env{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
@@ -272,12 +273,8 @@ func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
 // Content implements engine.Source.
 func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte, ok bool) {
 	s := l.scope(scope)
-	ref, err := s.kind.Target(key, &l.env)
-	if err != nil {
-		return nil, nil, false
-	}
-	o := l.reconciler.cache.get(ref)
-	if o == nil || !s.kind.Matches(o) || l.reconciler.repositories.deferred[ref] {
+	o := l.object(s, key)
+	if o == nil || !s.kind.Matches(o) || l.reconciler.repositories.deferred[refOf(s.kind.Resource(), o)] {
 		return nil, nil, false
 	}
 	item, ok := l.publish(s, o)
@@ -299,22 +296,26 @@ func (l *agentSync) Revision(scope string) uint64 {
 // SourceRevision implements engine.Source. The project of a repository counts too, because it decides who gets the
 // repository.
 func (l *agentSync) SourceRevision(scope string, key engine.Key) uint64 {
-	s := l.scope(scope)
-	ref, err := s.kind.Target(key, &l.env)
-	if err != nil {
-		return 0
-	}
-	o := l.reconciler.cache.get(ref)
+	o := l.object(l.scope(scope), key)
 	if o == nil {
 		return 0
 	}
-	born := revision(o)
+	rev := revision(o)
 	if scope == kind.RepositoryScope {
 		if p := l.reconciler.cache.get(l.reconciler.projectRef(kind.RepositoryProject(o))); p != nil {
-			born = max(born, revision(p))
+			rev = max(rev, revision(p))
 		}
 	}
-	return born
+	return rev
+}
+
+// object returns the local object of a key, or nil.
+func (l *agentSync) object(s *scope, key engine.Key) *kind.Object {
+	ref, err := s.kind.Target(key, &l.env)
+	if err != nil {
+		return nil
+	}
+	return l.reconciler.cache.get(ref)
 }
 
 // View implements engine.Source. The result of an own write does not count: it is newer than changes of other objects
@@ -337,10 +338,5 @@ func reads(k kind.Kind) []kind.Resource {
 }
 
 func sortedObjects(m map[objectName]*kind.Object) []*kind.Object {
-	out := make([]*kind.Object, 0, len(m))
-	for _, o := range m {
-		out = append(out, o)
-	}
-	slices.SortFunc(out, compareNames)
-	return out
+	return slices.SortedFunc(maps.Values(m), compareNames)
 }

@@ -37,17 +37,17 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 		alias.Release, alias.Schema = l.release(), l.reconciler.schemas[ref.Resource]
 	}
 	l.reconciler.enqueue(ref, job{name: l.name + "/" + e.Scope + "/alias", why: "record alias", agent: l.name,
-		decide: func(local *kind.Object) decision {
-			if local == nil || !s.kind.Matches(local) || local.IsDeleting() {
-				return decision{}
+		decide: ifChanged(func(local *kind.Object) *kind.Object {
+			if !s.kind.Matches(local) || local.IsDeleting() {
+				return local
 			}
 			ownership := kind.ReadOwnership(local, &l.env)
 			held, ok := s.kind.ReadReplica(local, &l.env)
 			if !ownership.Owned || !ok || ownership.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
-				return decision{}
+				return local
 			}
-			return decision{verb: Update, object: kind.WithAlias(local, alias)}
-		}})
+			return kind.WithAlias(local, alias)
+		})})
 }
 
 // release identifies the releases of both sides and the projection that they use.

@@ -34,16 +34,7 @@ func (l *agentSync) updateConditions(key engine.Key, ref kind.Ref, o *kind.Objec
 		return
 	}
 	setNote(&l.conditionsWrittenAt, key, l.reconciler.now)
-	l.reconciler.enqueue(ref, job{name: l.name + "/conditions", why: "update conditions", agent: l.name,
-		decide: func(local *kind.Object) decision {
-			if local == nil {
-				return decision{}
-			}
-			if shown := l.withConditions(key, local); shown != local {
-				return decision{verb: Update, object: shown}
-			}
-			return decision{}
-		}, done: l.requeueOnFailure(ref)})
+	l.enqueueChange(ref, "conditions", "update conditions", func(local *kind.Object) *kind.Object { return l.withConditions(key, local) })
 }
 
 // withConditions returns the Application with our conditions. It returns the same object if they are right.

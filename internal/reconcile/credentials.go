@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"maps"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -44,12 +46,12 @@ func (n *Reconciler) refreshAfterCredentials(o *kind.Object) {
 		return
 	}
 	n.credentialArrivals.asked[ref] = at
-	n.enqueue(ref, job{name: "recompare", why: "refresh after credentials arrived", decide: func(local *kind.Object) decision {
-		if local == nil || !n.recomparable(local) {
-			return decision{}
+	n.enqueue(ref, job{name: "recompare", why: "refresh after credentials arrived", decide: ifChanged(func(local *kind.Object) *kind.Object {
+		if !n.recomparable(local) {
+			return local
 		}
-		return decision{verb: Update, object: kind.WithRefresh(local)}
-	}})
+		return kind.WithRefresh(local)
+	})})
 }
 
 // recomparable reports whether an Application is ours, has a comparison error, and no refresh is pending.
@@ -59,11 +61,7 @@ func (n *Reconciler) recomparable(o *kind.Object) bool {
 
 // forgetArrivals drops old arrivals.
 func (n *Reconciler) forgetArrivals() {
-	for project, at := range n.credentialArrivals.at {
-		if n.now-at > recompareFor {
-			delete(n.credentialArrivals.at, project)
-		}
-	}
+	maps.DeleteFunc(n.credentialArrivals.at, func(_ string, at engine.Time) bool { return n.now-at > recompareFor })
 	if len(n.credentialArrivals.at) == 0 {
 		clear(n.credentialArrivals.asked)
 	}

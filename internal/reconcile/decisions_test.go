@@ -248,7 +248,7 @@ func TestRemoveFinalizers_OnlyFromTerminatingReplica(t *testing.T) {
 		{"an Application of the hub", ``, cascades + "," + going, "nothing"},
 		{"a copy of another agent", strings.Replace(copied, `"w1"`, `"w2"`, 1), cascades + "," + going, "nothing"},
 	} {
-		if got := outcome(l.removeFinalizers(spokeApp(t, c.annotations, c.meta))); got != c.want {
+		if got := outcome(ifChanged(l.removeFinalizers)(spokeApp(t, c.annotations, c.meta))); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -258,11 +258,11 @@ func TestAssignCommandID_Once(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	l := p.sides[kind.Hub].syncs["w1"]
 	o := object(t, `{"metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"3"},"spec":{"destination":{"name":"w1"}},"operation":{"sync":{}}}`)
-	d := l.assignCommandID(o)
+	d := ifChanged(l.assignCommandID)(o)
 	if outcome(d) != "update" {
 		t.Fatalf("%s", outcome(d))
 	}
-	if got := outcome(l.assignCommandID(d.object)); got != "nothing" {
+	if got := outcome(ifChanged(l.assignCommandID)(d.object)); got != "nothing" {
 		t.Errorf("an operation with an ID: %s", got)
 	}
 }

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"maps"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -33,9 +35,5 @@ func (n *Reconciler) rememberDeleted(ref kind.Ref, old *kind.Object) {
 
 // forgetDeleted drops what was not restored for long.
 func (n *Reconciler) forgetDeleted() {
-	for ref, m := range n.deleted {
-		if n.now-m.at >= deletedTTL {
-			delete(n.deleted, ref)
-		}
-	}
+	maps.DeleteFunc(n.deleted, func(_ kind.Ref, m deletedApplication) bool { return n.now-m.at >= deletedTTL })
 }

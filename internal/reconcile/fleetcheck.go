@@ -112,12 +112,9 @@ func (FleetOthers) input()      {}
 func (RecordFleetHold) effect() {}
 
 func (f *fleetCheck) agent(name string) *fleetAgent {
-	if f.agents == nil {
-		f.agents = map[string]*fleetAgent{}
-	}
 	a := f.agents[name]
 	if a == nil {
-		a = &fleetAgent{}
+		a = &fleetAgent{holds: map[string]fleetHold{}}
 		f.agents[name] = a
 	}
 	return a
@@ -135,10 +132,12 @@ func (f *fleetCheck) handleEvent(name string, e engine.Event, now engine.Time) {
 	switch e.Type {
 	case engine.Opened:
 		a := f.agent(name)
-		a.open, a.openedAt, a.compared, a.holds = true, now, false, nil
+		a.open, a.openedAt, a.compared = true, now, false
+		clear(a.holds)
 	case engine.Closed:
 		a := f.agent(name) // it reports what it still holds
-		a.open, a.compared, a.holds = false, false, nil
+		a.open, a.compared = false, false
+		clear(a.holds)
 	case engine.InitialSyncDone:
 		a := f.agent(name)
 		if a.compared = true; !a.before {
@@ -159,9 +158,6 @@ func (f *fleetCheck) held(a *fleetAgent, h engine.Held, now engine.Time) {
 	was, ok := a.holds[h.Scope]
 	if !ok {
 		was.since = now
-	}
-	if a.holds == nil {
-		a.holds = map[string]fleetHold{}
 	}
 	a.holds[h.Scope] = fleetHold{held: h, since: was.since, at: now}
 	f.decideBy(now + fleetInterval)

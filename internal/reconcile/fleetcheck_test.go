@@ -25,7 +25,7 @@ const beginning = 1000 * engine.Second
 
 func newFleetCheckHarness(t *testing.T, agents int) *fleetCheckHarness {
 	t.Helper()
-	c := &fleetCheckHarness{fleetCheck: &fleetCheck{on: true, recordRead: true, othersRead: true, beganAt: beginning}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
+	c := &fleetCheckHarness{fleetCheck: &fleetCheck{on: true, recordRead: true, othersRead: true, beganAt: beginning, agents: map[string]*fleetAgent{}}, t: t, now: beginning, registered: agents, confirmed: map[string]int{}}
 	for i := range agents {
 		c.compares(i)
 	}

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -18,10 +19,6 @@ type placements struct {
 	again     []kind.Ref                    // Applications that were decided again in this step
 }
 
-func newPlacements() placements {
-	return placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}}
-}
-
 // projectRules implements kind.Env.Rules. Nothing is decided before AppProjects were read once. If they become
 // unreadable, known rules stay, and nothing is concluded about unknown ones.
 func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
@@ -32,8 +29,7 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 	if known := n.placements.rules[project]; known != nil {
 		return known, true
 	}
-	w := kind.Env{Side: kind.Hub, HubArgoNamespace: n.cfg.ArgoNamespace, Settings: n.cfg.Settings, GlobalProjects: n.argo.GlobalProjects, Find: n.cache.get}
-	rules := kind.ReadProjectRules(project, &w)
+	rules := kind.ReadProjectRules(project, n.envWithoutAgent())
 	if rules == nil {
 		return nil, t.complete
 	}
@@ -85,18 +81,11 @@ func (n *Reconciler) DecidedAgain() []kind.Ref { return n.placements.again }
 
 // rulesChanged decides the Applications of an AppProject again.
 func (n *Reconciler) rulesChanged(was, is *kind.Object) {
-	o := is
-	if o == nil {
-		o = was
-	}
-	delete(n.placements.rules, o.Name())
+	project := cmp.Or(is, was).Name()
+	delete(n.placements.rules, project)
 	if n.cfg.Side != kind.Hub || was != nil && is != nil && kind.SameRules(was, is) {
 		return
 	}
-	n.decideThoseOf(o.Name())
-}
-
-func (n *Reconciler) decideThoseOf(project string) {
 	for _, o := range slices.Clone(n.cache.byProject[project]) {
 		n.decideAgain(o)
 	}
@@ -165,17 +154,17 @@ func (n *Reconciler) placedElsewhere(o *kind.Object) bool {
 // clearFrozen removes the condition from an Application that no longer belongs to an agent.
 func (n *Reconciler) clearFrozen(ref kind.Ref) {
 	n.enqueue(ref, job{name: "not-frozen", why: "clear frozen condition",
-		decide: func(local *kind.Object) decision {
-			if local == nil || !kind.ShowsFrozen(local) {
-				return decision{}
+		decide: ifChanged(func(local *kind.Object) *kind.Object {
+			if !kind.ShowsFrozen(local) {
+				return local
 			}
 			for _, l := range n.affectedSyncs(kind.Applications, nil, local) {
 				if _, placement, _ := kind.Place(local, &l.env); placement != kind.NotPlaced {
-					return decision{} // that agent's sync shows it
+					return local // that agent's sync shows it
 				}
 			}
-			return decision{verb: Update, object: kind.ClearCondition(local, kind.ConditionError)}
-		}})
+			return kind.ClearCondition(local, kind.ConditionError)
+		})})
 }
 
 // leaveUnchanged is what the spoke does for a frozen Application. The ownership annotation decides: an object that we

@@ -54,7 +54,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 		delete(l.withoutID, key)
 	} else {
 		l.recordWithoutID(key, o)
-		l.reconciler.enqueue(ref, job{name: l.name + "/command-id", why: "assign command ID", agent: l.name, decide: l.assignCommandID, done: l.requeueOnFailure(ref)})
+		l.enqueueChange(ref, "command-id", "assign command ID", l.assignCommandID)
 	}
 	if uid := l.finalized[key]; uid != "" {
 		delete(l.finalized, key)
@@ -63,7 +63,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 		}
 	}
 	if l.env.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.env).Owned {
-		l.reconciler.enqueue(ref, job{name: l.name + "/finalizers", why: "remove finalizers of the replica", agent: l.name, decide: l.removeFinalizers, done: l.requeueOnFailure(ref)})
+		l.enqueueChange(ref, "finalizers", "remove finalizers of the replica", l.removeFinalizers)
 	}
 	if !commands.Empty() {
 		l.failRejectedCommand(key, ref, o)
@@ -98,30 +98,25 @@ func (l *agentSync) recordRefresh(o *kind.Object) {
 }
 
 // assignCommandID gives a new command its ID.
-func (l *agentSync) assignCommandID(local *kind.Object) decision {
-	if local == nil {
-		return decision{}
-	}
+func (l *agentSync) assignCommandID(local *kind.Object) *kind.Object {
 	key, ok := kind.StatusKey(local, &l.env)
 	if c, _ := kind.Pending(local, &l.env); !ok || !c.MissingID {
-		return decision{}
+		return local
 	}
-	stamped, err := kind.SetCommandID(local, commandID(local, l.recordWithoutID(key, local)))
+	named, err := kind.SetCommandID(local, commandID(local, l.recordWithoutID(key, local)))
 	if err != nil {
-		return decision{}
+		return local
 	}
-	return decision{verb: Update, object: stamped}
+	return named
 }
 
 // removeFinalizers removes the finalizers that keep a replica on the hub from being deleted.
-func (l *agentSync) removeFinalizers(local *kind.Object) decision {
-	if local == nil || !local.IsDeleting() || !kind.ReadOwnership(local, &l.env).Owned {
-		return decision{}
+func (l *agentSync) removeFinalizers(local *kind.Object) *kind.Object {
+	if !local.IsDeleting() || !kind.ReadOwnership(local, &l.env).Owned {
+		return local
 	}
-	if stripped, changed := kind.StripFinalizers(local); changed {
-		return decision{verb: Update, object: stripped}
-	}
-	return decision{}
+	stripped, _ := kind.StripFinalizers(local)
+	return stripped
 }
 
 // handleHubEvent shows on the hub's Application what the spoke reports. reconcileApplication asks the engine for the
@@ -134,37 +129,27 @@ func (l *agentSync) handleHubEvent(f engine.Event) {
 	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:
 		return
 	}
-	if o := l.localApplication(f.Key); o != nil {
+	if o := l.object(l.scope(kind.CommandScope), f.Key); o != nil {
 		l.reconcileApplication(o)
 	}
 }
 
-func (l *agentSync) localApplication(key engine.Key) *kind.Object {
-	ref, err := l.scope(kind.CommandScope).kind.Target(key, &l.env)
-	if err != nil {
-		return nil
-	}
-	return l.reconciler.cache.get(ref)
-}
-
 // finalize removes the finalizers of an Application whose resources the spoke has deleted.
 func (l *agentSync) finalize(key engine.Key) {
-	o := l.localApplication(key)
+	o := l.object(l.scope(kind.CommandScope), key)
 	if o == nil {
 		return
 	}
 	ref := refOf(kind.Applications, o)
 	uid := o.UID()
 	l.reconciler.enqueue(ref, job{name: l.name + "/finalized", why: "remove finalizers after deletion on the spoke", agent: l.name,
-		decide: func(local *kind.Object) decision {
-			if local == nil || local.UID() != uid || !local.IsDeleting() {
-				return decision{}
+		decide: ifChanged(func(local *kind.Object) *kind.Object {
+			if local.UID() != uid || !local.IsDeleting() {
+				return local
 			}
-			if stripped, changed := kind.StripCascade(local); changed {
-				return decision{verb: Update, object: stripped}
-			}
-			return decision{}
-		},
+			stripped, _ := kind.StripCascade(local)
+			return stripped
+		}),
 		done: func(r result) {
 			if r.fail != nil {
 				setNote(&l.finalized, key, uid)
@@ -178,26 +163,20 @@ func (l *agentSync) failRejectedCommand(key engine.Key, ref kind.Ref, o *kind.Ob
 	if _, ok := l.rejectedCommand(key, o); !ok {
 		return
 	}
-	l.reconciler.enqueue(ref, job{name: l.name + "/fail-command", why: "fail rejected command", agent: l.name,
-		decide: func(local *kind.Object) decision {
-			reason, ok := l.rejectedCommand(key, local)
-			if !ok {
-				return decision{}
-			}
-			commands, _ := kind.Pending(local, &l.env)
-			if refused, changed := kind.FailCommand(local, commands.ID, reason, time.UnixMilli(int64(l.reconciler.now))); changed {
-				return decision{verb: Update, object: refused}
-			}
-			return decision{}
-		}, done: l.requeueOnFailure(ref)})
+	l.enqueueChange(ref, "fail-command", "fail rejected command", func(local *kind.Object) *kind.Object {
+		reason, ok := l.rejectedCommand(key, local)
+		if !ok {
+			return local
+		}
+		commands, _ := kind.Pending(local, &l.env)
+		failed, _ := kind.FailCommand(local, commands.ID, reason, time.UnixMilli(int64(l.reconciler.now)))
+		return failed
+	})
 }
 
 // rejectedCommand returns why the spoke will never execute the current commands of a hub's Application: they cannot be
 // sent, or were rejected. It returns false if nothing of the kind is known in this session for these commands.
 func (l *agentSync) rejectedCommand(key engine.Key, o *kind.Object) (string, bool) {
-	if o == nil {
-		return "", false
-	}
 	item, ok := l.publish(l.scope(kind.CommandScope), o)
 	if !ok || item.Key != key {
 		return "", false
@@ -209,10 +188,15 @@ func (l *agentSync) rejectedCommand(key engine.Key, o *kind.Object) (string, boo
 	return r.Message, ok && !r.Code.Retryable() && engine.VersionOf(item.Content) == r.Version
 }
 
-func (l *agentSync) requeueOnFailure(ref kind.Ref) func(result) {
+// enqueueChange enqueues a change of an object of the agent. If it fails, the object is reconciled again later.
+func (l *agentSync) enqueueChange(ref kind.Ref, name, why string, change func(*kind.Object) *kind.Object) {
+	l.reconciler.enqueue(ref, job{name: l.name + "/" + name, why: why, agent: l.name, decide: ifChanged(change), done: l.reconciler.requeueOnFailure(ref)})
+}
+
+func (n *Reconciler) requeueOnFailure(ref kind.Ref) func(result) {
 	return func(r result) {
 		if r.fail != nil {
-			l.reconciler.requeueAfter(ref, r.fail.RetryAfter)
+			n.requeueAfter(ref, r.fail.RetryAfter)
 		}
 	}
 }
@@ -225,20 +209,13 @@ func (n *Reconciler) finalizeProject(o *kind.Object) {
 	}
 	ref := refOf(kind.AppProjects, o)
 	n.enqueue(ref, job{name: "finalizers", why: "remove finalizers of unused project",
-		decide: func(local *kind.Object) decision {
-			if local == nil || !local.IsDeleting() || n.cache.inUse(local.Name()) {
-				return decision{}
+		decide: ifChanged(func(local *kind.Object) *kind.Object {
+			if !local.IsDeleting() || n.cache.inUse(local.Name()) {
+				return local
 			}
-			if stripped, changed := kind.StripCascade(local); changed {
-				return decision{verb: Update, object: stripped}
-			}
-			return decision{}
-		},
-		done: func(r result) {
-			if r.fail != nil {
-				n.requeueAfter(ref, r.fail.RetryAfter)
-			}
-		}})
+			stripped, _ := kind.StripCascade(local)
+			return stripped
+		}), done: n.requeueOnFailure(ref)})
 }
 
 // afterLoss reconciles what the end of an object makes possible.
@@ -246,7 +223,7 @@ func (n *Reconciler) afterLoss(r kind.Resource, old *kind.Object) {
 	if n.cfg.Side != kind.Hub || r != kind.Applications {
 		return
 	}
-	if p := n.cache.get(kind.Ref{Resource: kind.AppProjects, Namespace: n.cfg.ArgoNamespace, Name: kind.ProjectOf(old)}); p != nil {
+	if p := n.cache.get(n.projectRef(kind.ProjectOf(old))); p != nil {
 		n.finalizeProject(p)
 	}
 }

@@ -34,6 +34,20 @@ type decision struct {
 	leftUnchanged bool         // done: the object stays as it is
 }
 
+// ifChanged returns a decision to write an object if change returns another one. A missing object stays missing.
+func ifChanged(change func(*kind.Object) *kind.Object) func(*kind.Object) decision {
+	return func(local *kind.Object) decision {
+		if local == nil {
+			return decision{}
+		}
+		after := change(local)
+		if after == local {
+			return decision{}
+		}
+		return decision{verb: Update, object: after}
+	}
+}
+
 type result struct {
 	object   *kind.Object // nil if there is none
 	replaced *kind.Object // by the last write, if there was one

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -95,11 +96,7 @@ func (l *agentSync) publishOrWithdraw(s *scope, was, is *kind.Object, withdraw e
 			return
 		}
 	}
-	o := was
-	if o == nil {
-		o = is
-	}
-	if key, ok := s.kind.Key(o, &l.env); ok {
+	if key, ok := s.kind.Key(cmp.Or(was, is), &l.env); ok {
 		if s.cfg.Style == engine.Attached {
 			delete(l.refreshed, key)
 		}
@@ -144,11 +141,7 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 			return
 		}
 	}
-	o := was
-	if o == nil {
-		o = is
-	}
-	if key, ok := s.kind.Key(o, &l.env); ok {
+	if key, ok := s.kind.Key(cmp.Or(was, is), &l.env); ok {
 		l.step(engine.ObjectGone{Scope: s.cfg.Name, Key: key})
 	}
 }

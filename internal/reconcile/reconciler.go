@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -100,17 +101,19 @@ func New(cfg Config) *Reconciler {
 		kinds = kind.All()
 	}
 	resources := kind.Resources(kinds)
-	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{}, placements: newPlacements(),
-		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{},
-		objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{}, writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, repositories: newFollowing(), schemas: map[kind.Resource]string{},
-		index: syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub}}
+	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
+		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{}, objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{},
+		writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, schemas: map[kind.Resource]string{},
+		placements:   placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}},
+		repositories: repositoryTracker{deferred: map[kind.Ref]bool{}, reads: map[kind.Ref]pendingRead{}, verifiedAt: map[kind.Ref]uint64{}, rulesChangedAt: map[string]uint64{}},
+		index:        syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub, agents: map[string]*fleetAgent{}}}
 	for _, k := range kinds {
 		n.kinds = append(n.kinds, kindTraits{k, k.Traits()})
 	}
 	if cfg.Side == kind.Spoke {
 		n.commands = newCommands(cfg.KnownCommands)
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
-		n.syncs[""] = newLink(n, Register{
+		n.syncs[""] = newAgentSync(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
 			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.StoreUntrusted})
 		n.index.add(n.syncs[""])
@@ -243,7 +246,7 @@ func (n *Reconciler) register(in Register) {
 		}
 		n.unregister(in.Agent.Name, "the agent's registration has changed")
 	}
-	l := newLink(n, in)
+	l := newAgentSync(n, in)
 	n.syncs[in.Agent.Name] = l
 	n.index.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
@@ -261,15 +264,15 @@ func (n *Reconciler) unregister(agent, why string) {
 	delete(n.syncs, agent)
 	delete(n.fleet.agents, agent)
 	n.index.remove(l)
-	dropLink(n.byNS, l.env.Agent.HubNamespace, l)
-	dropLink(n.byURL, l.env.Agent.ClusterURL(), l)
+	dropSync(n.byNS, l.env.Agent.HubNamespace, l)
+	dropSync(n.byURL, l.env.Agent.ClusterURL(), l)
 	n.emit(Abandon{Agent: agent})
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.CloseSession{Session: session, Code: engine.ShuttingDown, Message: why}})
 	}
 }
 
-func dropLink(by map[string][]*agentSync, key string, l *agentSync) {
+func dropSync(by map[string][]*agentSync, key string, l *agentSync) {
 	by[key] = slices.DeleteFunc(by[key], func(o *agentSync) bool { return o == l })
 	if len(by[key]) == 0 {
 		delete(by, key)
@@ -277,13 +280,8 @@ func dropLink(by map[string][]*agentSync, key string, l *agentSync) {
 }
 
 func sortedRefs[V any](m map[kind.Ref]V) []kind.Ref {
-	out := make([]kind.Ref, 0, len(m))
-	for ref := range m {
-		out = append(out, ref)
-	}
-	slices.SortFunc(out, func(a, b kind.Ref) int {
+	return slices.SortedFunc(maps.Keys(m), func(a, b kind.Ref) int {
 		return cmp.Or(strings.Compare(a.Resource.Plural, b.Resource.Plural),
 			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	return out
 }

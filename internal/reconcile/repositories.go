@@ -31,10 +31,6 @@ type pendingRead struct {
 	at  engine.Time
 }
 
-func newFollowing() repositoryTracker {
-	return repositoryTracker{deferred: map[kind.Ref]bool{}, reads: map[kind.Ref]pendingRead{}, verifiedAt: map[kind.Ref]uint64{}, rulesChangedAt: map[string]uint64{}}
-}
-
 // maxReads bounds the pending reads. Beyond that one list is cheaper.
 const maxReads = 16
 
@@ -161,11 +157,8 @@ func sameRules(a, b *kind.Object) bool {
 
 // forgetRules drops what the watch of Secrets has passed.
 func (n *Reconciler) forgetRules() {
-	for name, rev := range n.repositories.rulesChangedAt {
-		if rev <= n.cache.tables[kind.Secrets].frontier {
-			delete(n.repositories.rulesChangedAt, name)
-		}
-	}
+	seen := n.cache.tables[kind.Secrets].frontier
+	maps.DeleteFunc(n.repositories.rulesChangedAt, func(_ string, rev uint64) bool { return rev <= seen })
 }
 
 // lacksRepositories reports whether Secrets are deferred, so that the published repositories are not complete. A

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -40,10 +41,7 @@ func (n *Reconciler) resetSync(l *agentSync) {
 
 // globalChanged publishes projects again when a project changes that they inherit from.
 func (n *Reconciler) globalChanged(was, is *kind.Object) {
-	o := is
-	if o == nil {
-		o = was
-	}
+	o := cmp.Or(is, was)
 	if !slices.ContainsFunc(n.argo.GlobalProjects, func(g kind.GlobalProject) bool { return g.Name == o.Name() }) {
 		return
 	}

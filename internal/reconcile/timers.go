@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"container/heap"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,6 +33,8 @@ func (r *syncIndex) remove(l *agentSync) {
 	delete(r.opening, l.name)
 	r.wakes.drop(l)
 }
+
+func compareSyncs(a, b *agentSync) int { return strings.Compare(a.name, b.name) }
 
 func byName(l *agentSync, name string) int { return strings.Compare(l.name, name) }
 
@@ -133,12 +136,7 @@ func (n *Reconciler) beginAll() {
 	if len(n.index.opening) == 0 {
 		return
 	}
-	names := make([]string, 0, len(n.index.opening))
-	for name := range n.index.opening {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(n.index.opening)) {
 		if l := n.index.opening[name]; l != nil {
 			l.tryBegin()
 		}
@@ -209,6 +207,6 @@ func (w *timerHeap) due(now engine.Time) []*agentSync {
 	for len(*w) > 0 && (*w)[0].wakeAt <= now {
 		out = append(out, heap.Pop(w).(*agentSync))
 	}
-	slices.SortFunc(out, func(a, b *agentSync) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(out, compareSyncs)
 	return out
 }
