@@ -90,13 +90,6 @@ func (o *owner) wanted(hashes []KeyHash) {
 	}
 }
 
-// retry sends a rejected item before its retry time.
-func (o *owner) retry(key Key) {
-	if it := o.items[key.Hash()]; it != nil && it.key == key && it.state == rejected {
-		o.dirty(it)
-	}
-}
-
 // finished records that the replica no longer has an item that the owner keeps until then.
 func (o *owner) finished(key Key, version Version) {
 	h := key.Hash()

@@ -200,7 +200,6 @@ var objectVerbs = map[string]func(s *side, scope string, key Key, args []string)
 		s.do(s.store.inputFor(scope, key))
 		return nil
 	},
-	"retries": func(s *side, scope string, key Key, _ []string) error { s.do(Retry{scope, key}); return nil },
 	"view": func(s *side, scope string, key Key, args []string) error {
 		s.store.alarmed[scope] = key.Name != "complete"
 		s.do(View{Scope: scope, Complete: key.Name == "complete", Reason: strings.Join(args, " ")})

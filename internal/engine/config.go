@@ -1,5 +1,7 @@
 package engine
 
+import "cmp"
+
 // Time is milliseconds on a clock that the caller chooses. It may stand still but never goes back.
 type Time int64
 
@@ -90,35 +92,25 @@ type Tuning struct {
 }
 
 func (t Tuning) withDefaults() Tuning {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	defT := func(v *Time, d Time) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&t.Window, 1<<20)
-	def(&t.DeltaBytes, 256<<10)
-	def(&t.DeltaItems, 128)
-	def(&t.AskPrefixes, 32)
-	def(&t.MaxItems, 50_000)
-	def(&t.MaxBytes, 512<<20)
-	def(&t.MaxTombstones, 10_000)
-	defT(&t.Beacon, 60*Second)
-	defT(&t.Resend, 60*Second)
-	defT(&t.PeerTimeout, 180*Second)
-	defT(&t.MinRetryDelay, Second)
-	defT(&t.MaxRetryDelay, 300*Second)
-	defT(&t.MaxInvalidDelay, 60*Second)
-	defT(&t.MaxUnavailableDelay, 20*Second)
-	defT(&t.DependencyTimeout, 5*Second)
-	defT(&t.ExtraInterval, 600*Second)
-	defT(&t.RoundTimeout, 30*Second)
-	def(&t.DeletionBudgetItems, 10)
-	def(&t.DeletionBudgetPercent, 20)
+	t.Window = cmp.Or(t.Window, 1<<20)
+	t.DeltaBytes = cmp.Or(t.DeltaBytes, 256<<10)
+	t.DeltaItems = cmp.Or(t.DeltaItems, 128)
+	t.AskPrefixes = cmp.Or(t.AskPrefixes, 32)
+	t.MaxItems = cmp.Or(t.MaxItems, 50_000)
+	t.MaxBytes = cmp.Or(t.MaxBytes, 512<<20)
+	t.MaxTombstones = cmp.Or(t.MaxTombstones, 10_000)
+	t.Beacon = cmp.Or(t.Beacon, 60*Second)
+	t.Resend = cmp.Or(t.Resend, 60*Second)
+	t.PeerTimeout = cmp.Or(t.PeerTimeout, 180*Second)
+	t.MinRetryDelay = cmp.Or(t.MinRetryDelay, Second)
+	t.MaxRetryDelay = cmp.Or(t.MaxRetryDelay, 300*Second)
+	t.MaxInvalidDelay = cmp.Or(t.MaxInvalidDelay, 60*Second)
+	t.MaxUnavailableDelay = cmp.Or(t.MaxUnavailableDelay, 20*Second)
+	t.DependencyTimeout = cmp.Or(t.DependencyTimeout, 5*Second)
+	t.ExtraInterval = cmp.Or(t.ExtraInterval, 600*Second)
+	t.RoundTimeout = cmp.Or(t.RoundTimeout, 30*Second)
+	t.DeletionBudgetItems = cmp.Or(t.DeletionBudgetItems, 10)
+	t.DeletionBudgetPercent = cmp.Or(t.DeletionBudgetPercent, 20)
 	return t
 }
 

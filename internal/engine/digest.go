@@ -122,8 +122,7 @@ func (d *Digest) Branch(p Prefix) Branch {
 		}
 		return out
 	}
-	out.Items = b.collect(nil, p)
-	sortListed(out.Items)
+	out.Items = d.Items(p)
 	return out
 }
 
@@ -134,26 +133,8 @@ func (d *Digest) Items(p Prefix) []Listed {
 		return nil
 	}
 	items := b.collect(nil, p)
-	sortListed(items)
+	slices.SortFunc(items, func(a, b Listed) int { return cmp.Compare(a.Hash, b.Hash) })
 	return items
-}
-
-// SumAt returns the sum of the items below a prefix.
-func (d *Digest) SumAt(p Prefix) Sum {
-	b, covered := d.at(p)
-	if b == nil {
-		return Sum{}
-	}
-	if covered {
-		return b.sum
-	}
-	var s Sum
-	for _, it := range b.items {
-		if p.Covers(it.Hash) {
-			s = s.add(itemSum(it.Hash, it.Version))
-		}
-	}
-	return s
 }
 
 // at returns the bucket for p. If covered is false, it is a leaf higher up that also has items outside p.
@@ -242,10 +223,6 @@ func (b *bucket) collect(into []Listed, p Prefix) []Listed {
 }
 
 func hashByte(h KeyHash, depth uint8) uint8 { return uint8(uint64(h) >> (56 - 8*depth)) }
-
-func sortListed(items []Listed) {
-	slices.SortFunc(items, func(a, b Listed) int { return cmp.Compare(a.Hash, b.Hash) })
-}
 
 // childSums returns the sums of the 256 children of a prefix.
 func (d *Digest) childSums(p Prefix) (sums [256]Sum) {

@@ -2,7 +2,11 @@ package engine
 
 // This file reports holds to both ends and handles confirmations.
 
+// storeHold returns the hold of an untrusted store, or the zero value.
 func (p *Peer) storeHold() Held {
+	if !p.storeUntrusted {
+		return Held{}
+	}
 	return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: "the peer's API server was restored from a backup or replaced: deletions, updates and commands wait for a confirmation"}
 }
 
@@ -38,15 +42,9 @@ func (p *Peer) resendHolds() {
 			delete(p.holdReported, h.Scope)
 		}
 	}
-	if p.storeUntrusted {
-		remind(p.storeHold())
-	} else {
-		remind(Held{})
-	}
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil {
-			remind(*r.guard.describe(r))
-		}
+	remind(p.storeHold())
+	for _, r := range p.orderedReplicas {
+		remind(*r.guard.describe(r))
 	}
 }
 
@@ -70,10 +68,8 @@ func (p *Peer) handleHeld(h Held) {
 	} else if was, ok := p.remoteHolds[h.Scope]; ok {
 		delete(p.remoteHolds, h.Scope)
 		p.reportHoldEnded(h, was.ID)
-		for _, cfg := range p.cfg.Scopes { // on either side
-			if o := p.owners[cfg.Name]; o != nil {
-				o.retryHeld()
-			}
+		for _, o := range p.orderedOwners { // on either side
+			o.retryHeld()
 		}
 	}
 }
@@ -81,9 +77,12 @@ func (p *Peer) handleHeld(h Held) {
 // remoteHoldScopes returns the scopes in which the agent holds something.
 func (p *Peer) remoteHoldScopes() []string {
 	var out []string
-	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if _, ok := p.remoteHolds[scope]; ok {
-			out = append(out, scope)
+	if _, ok := p.remoteHolds[""]; ok {
+		out = append(out, "")
+	}
+	for _, cfg := range p.cfg.Scopes {
+		if _, ok := p.remoteHolds[cfg.Name]; ok {
+			out = append(out, cfg.Name)
 		}
 	}
 	return out
@@ -95,8 +94,8 @@ func (p *Peer) confirmed(id string) bool {
 		p.acceptStore()
 		return true
 	}
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil && r.guard.confirm(r, id) {
+	for _, r := range p.orderedReplicas {
+		if r.guard.confirm(r, id) {
 			return true
 		}
 	}
@@ -112,14 +111,10 @@ func (p *Peer) confirmed(id string) bool {
 // resendHold sends the hub what a scope holds, or that it holds nothing, because the hub forwarded a confirmation with
 // another ID.
 func (p *Peer) resendHold(scope string) {
-	switch r := p.replicas[scope]; {
-	case r != nil:
+	if r := p.replicas[scope]; r != nil {
 		p.send(*r.guard.describe(r))
-	case scope != "":
-	case p.storeUntrusted:
+	} else if scope == "" {
 		p.send(p.storeHold())
-	default:
-		p.send(Held{})
 	}
 }
 
@@ -133,12 +128,10 @@ func (p *Peer) acceptStore() {
 	}
 	p.emit(Event{Type: StoreAccepted, Store: p.other})
 	p.reportHold(Held{}, was)
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil {
-			r.guard.release(r)
-			r.askForHeldUpdates()
-			r.setHorizon()
-			r.startRound()
-		}
+	for _, r := range p.orderedReplicas {
+		r.guard.release(r)
+		r.askForHeldUpdates()
+		r.setHorizon()
+		r.startRound()
 	}
 }

@@ -100,12 +100,6 @@ type Recheck struct {
 	Key   Key // if zero, every item of the scope
 }
 
-// Retry reports that the obstacle of a rejected item is gone.
-type Retry struct {
-	Scope string
-	Key   Key
-}
-
 // Known reports what is recorded about the other side. Another principal replica may have had a session since. While a
 // session is open here, it only closes a session of another cluster.
 type Known struct {
@@ -131,7 +125,6 @@ func (ObjectGone) input()     {}
 func (View) input()           {}
 func (Applied) input()        {}
 func (Recheck) input()        {}
-func (Retry) input()          {}
 func (Begin) input()          {}
 func (Confirmed) input()      {}
 func (Known) input()          {}

@@ -22,14 +22,6 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// Less orders keys.
-func (k Key) Less(o Key) bool {
-	if k.Namespace != o.Namespace {
-		return k.Namespace < o.Namespace
-	}
-	return k.Name < o.Name
-}
-
 // KeyHash is the short form of a key in listings. It also determines the digest bucket of an item.
 type KeyHash uint64
 

@@ -9,6 +9,10 @@ type Peer struct {
 	owners   map[string]*owner
 	replicas map[string]*replica
 
+	// The same in the order of the scopes.
+	orderedOwners   []*owner
+	orderedReplicas []*replica
+
 	now           Time
 	effects       []Effect
 	tickets       uint64
@@ -60,8 +64,10 @@ func NewPeer(cfg Config, source Source) *Peer {
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)
+			p.orderedOwners = append(p.orderedOwners, p.owners[s.Name])
 		} else {
 			p.replicas[s.Name] = newReplica(p, s)
+			p.orderedReplicas = append(p.orderedReplicas, p.replicas[s.Name])
 		}
 	}
 	for _, s := range cfg.KnownSeen {
@@ -119,10 +125,6 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 	case Recheck:
 		if r := p.replicas[in.Scope]; r != nil {
 			r.recheck(in)
-		}
-	case Retry:
-		if o := p.owners[in.Scope]; o != nil {
-			o.retry(in.Key)
 		}
 	case Confirmed:
 		p.confirmed(in.ID)
@@ -205,27 +207,21 @@ func (p *Peer) tick() {
 
 // flush sends what one input has caused: acknowledgments first, then the scopes in the order of their dependence.
 func (p *Peer) flush() {
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil {
-			r.sendAcks()
-			if held, was := r.guard.report(r); held != nil {
-				p.reportHold(*held, was)
-			}
+	for _, r := range p.orderedReplicas {
+		r.sendAcks()
+		if held, was := r.guard.report(r); held != nil {
+			p.reportHold(*held, was)
 		}
 	}
 	if p.isOpen() {
 		p.sendRoots() // before the items that would make them stale
 	}
 	p.equalRoots = nil
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil {
-			r.sendWants()
-		}
+	for _, r := range p.orderedReplicas {
+		r.sendWants()
 	}
-	for _, cfg := range p.cfg.Scopes {
-		if o := p.owners[cfg.Name]; o != nil {
-			o.sendDirty()
-		}
+	for _, o := range p.orderedOwners {
+		o.sendDirty()
 	}
 	if p.isOpen() && !p.initialSyncDone && p.allScopesInSync() {
 		p.initialSyncDone = true
@@ -237,14 +233,13 @@ func (p *Peer) flush() {
 // project that is still in use, or one that others keep changing. A scope that still differs in a second round, after
 // everything was delivered, counts as in sync.
 func (p *Peer) allScopesInSync() bool {
-	for _, cfg := range p.cfg.Scopes {
-		if cfg.Style == OneShot {
-			continue
-		}
-		if o := p.owners[cfg.Name]; o != nil && !o.wasInSync && o.rounds < 2 {
+	for _, o := range p.orderedOwners {
+		if o.cfg.Style != OneShot && !o.wasInSync && o.rounds < 2 {
 			return false
 		}
-		if r := p.replicas[cfg.Name]; r != nil && !r.inSync && r.rounds < 2 {
+	}
+	for _, r := range p.orderedReplicas {
+		if r.cfg.Style != OneShot && !r.inSync && r.rounds < 2 {
 			return false
 		}
 	}
@@ -281,11 +276,9 @@ func (p *Peer) beacon() {
 		p.beaconAt += p.tune.Beacon / 2
 	}
 	out := Roots{Same: p.equalRoots}
-	for _, cfg := range p.cfg.Scopes {
-		if o := p.owners[cfg.Name]; o != nil {
-			if root, ok := o.root(); ok {
-				out.Items = append(out.Items, root)
-			}
+	for _, o := range p.orderedOwners {
+		if root, ok := o.root(); ok {
+			out.Items = append(out.Items, root)
 		}
 	}
 	if len(out.Items)+len(out.Same) > 0 {

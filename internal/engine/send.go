@@ -96,9 +96,8 @@ func (o *owner) isBlocked(it *ownedItem) bool {
 
 // unblockDependents queues the items that waited for an item of this scope.
 func (o *owner) unblockDependents(h KeyHash) {
-	for _, cfg := range o.peer.cfg.Scopes {
-		other := o.peer.owners[cfg.Name]
-		if other == nil || cfg.DependsOn != o.cfg.Name {
+	for _, other := range o.peer.orderedOwners {
+		if other.cfg.DependsOn != o.cfg.Name {
 			continue
 		}
 		for it := other.lists[blocked].head; it != nil; {

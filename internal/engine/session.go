@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -155,9 +156,7 @@ func (p *Peer) handleWelcome(m Welcome) {
 }
 
 func (p *Peer) refuseWelcome(code Code, message string) {
-	p.send(Bye{Code: code, Message: message})
-	p.emit(CloseSession{Session: p.session, Code: code, Message: message})
-	p.emit(Event{Type: Refused, Code: code, Message: message})
+	p.refuse(p.session, code, message)
 	p.phase = closed
 }
 
@@ -279,13 +278,9 @@ func (p *Peer) sawRevision(r *replica, revision uint64) {
 // the revision of the store when this process started.
 func (p *Peer) Seen() []Seen {
 	var out []Seen
-	for _, cfg := range p.cfg.Scopes {
-		if r := p.replicas[cfg.Name]; r != nil && cfg.Style != OneShot {
-			revision := r.seen
-			if revision == 0 {
-				revision = p.floor
-			}
-			out = append(out, Seen{cfg.Name, revision})
+	for _, r := range p.orderedReplicas {
+		if r.cfg.Style != OneShot {
+			out = append(out, Seen{r.cfg.Name, cmp.Or(r.seen, p.floor)})
 		}
 	}
 	return out
@@ -294,14 +289,6 @@ func (p *Peer) Seen() []Seen {
 func (p *Peer) markStoreUntrusted() {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.other.UID, p.other.Revision))
 	p.storeUntrusted, p.storeHoldID = true, "store-"+hex.EncodeToString(sum[:8])
-}
-
-func (p *Peer) scopeNames() []string {
-	names := make([]string, 0, len(p.cfg.Scopes))
-	for _, cfg := range p.cfg.Scopes {
-		names = append(names, cfg.Name)
-	}
-	return names
 }
 
 // common returns the highest version in both ranges.

@@ -39,13 +39,9 @@ func (p *Peer) Status() Status {
 	if p.cfg.Hub {
 		s.WriteOutage = p.writeOutage
 	}
-	if p.storeUntrusted {
-		s.StoreHoldID = p.storeHoldID
-	}
-	for _, scope := range append([]string{""}, p.scopeNames()...) {
-		if h, ok := p.remoteHolds[scope]; ok {
-			s.RemoteHolds = append(s.RemoteHolds, h)
-		}
+	s.StoreHoldID = p.storeHold().ID
+	for _, scope := range p.remoteHoldScopes() {
+		s.RemoteHolds = append(s.RemoteHolds, p.remoteHolds[scope])
 	}
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
@@ -58,7 +54,7 @@ func (p *Peer) Status() Status {
 }
 
 // Other returns the other side's store, as far as seen and trusted, and whether it is untrusted now.
-func (p *Peer) Other() (store Store, suspect bool) { return p.other, p.storeUntrusted }
+func (p *Peer) Other() (store Store, untrusted bool) { return p.other, p.storeUntrusted }
 
 // DeletionHeld reports whether the deletion of an item waits for a confirmation.
 func (p *Peer) DeletionHeld(scope string, key Key) bool {

@@ -42,8 +42,8 @@ func (n *Reconciler) Memory() Memory {
 	if l == nil {
 		return Memory{}
 	}
-	other, suspect := l.peer.Other()
-	return Memory{Store: other, StoreUntrusted: suspect, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
+	other, untrusted := l.peer.Other()
+	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
 }
 
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared.
