@@ -146,7 +146,7 @@ func (l *liveAccess) cacheKey(namespace, name string) string {
 
 func (l *liveAccess) setApplication(namespace, name string, exists bool) {
 	app := l.cacheKey(namespace, name)
-	_, copied, _ := kind.HubNameOf(namespace, name, &kind.Env{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace})
+	_, copied, _ := (&kind.Env{Side: kind.Hub, SpokeArgoNamespace: l.a.cfg.Namespace}).HubNameOf(namespace, name)
 	l.mu.Lock()
 	fresh := exists && !l.apps[app]
 	if exists {

@@ -109,14 +109,7 @@ func (ApplicationKind) Key(o *Object, w *Env) (engine.Key, bool) { return localK
 func (ApplicationKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
 func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
-	if owner(w) {
-		return nil, errNotOwner("Applications", w)
-	}
-	ref, err := a.Target(k, w)
-	if err != nil {
-		return nil, err
-	}
-	p, err := readPayload(content)
+	ref, p, err := readItem(a, "Applications", k, content, w)
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +123,7 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, o
 	if err := mergeable(local, k, p, w); err != nil {
 		return nil, err
 	}
-	var d *draft
-	if local == nil {
-		d = create(ref)
-	} else {
-		d = edit(local)
-	}
+	d := createOrEdit(local, ref)
 	p.apply(d, local, w.Side == Hub, ownership, sourceName(k), w)
 	if w.Side == Spoke {
 		mergeFinalizers(d, local, p.finalizers)
@@ -152,12 +140,25 @@ func errNotOwner(what string, w *Env) error {
 	return reject(engine.WrongMode, "%s of a %s agent are not the other side's to write", what, w.Agent.Mode)
 }
 
-// mergeable rejects content for an object that cannot take it.
-func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
+// errIgnored rejects a write to an object that its owner excludes from replication.
+func errIgnored(name string) error {
+	return reject(engine.NotAllowed, "%s is labelled %s here", name, IgnoreSync)
+}
+
+// checkSelected rejects content outside the label selector of this side.
+func (p *payload) checkSelected(name string, w *Env) error {
 	if s := w.Settings.LabelSelector; s != nil {
 		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
-			return reject(engine.NotAllowed, "%s is outside the label selector of this side", k)
+			return reject(engine.NotAllowed, "%s is outside the label selector of this side", name)
 		}
+	}
+	return nil
+}
+
+// mergeable rejects content for an object that cannot take it.
+func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
+	if err := p.checkSelected(k.String(), w); err != nil {
+		return err
 	}
 	switch {
 	case local == nil && p.deleting:
@@ -165,7 +166,7 @@ func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	case local == nil:
 		return nil
 	case ignored(local):
-		return reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return errIgnored(k.String())
 	case local.IsDeleting() && !p.deleting:
 		return reject(engine.Busy, "%s is being deleted here, and will be created again", k)
 	}
@@ -291,13 +292,11 @@ func MergeCascade(local *Object, content []byte, w *Env) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s := w.Settings.LabelSelector; s != nil {
-		if labels, _ := rawjson.StringMap(p.labels.Bytes()); !s.Matches(labels) {
-			return nil, reject(engine.NotAllowed, "%s is outside the label selector of this side", local.Name())
-		}
+	if err := p.checkSelected(local.Name(), w); err != nil {
+		return nil, err
 	}
 	if ignored(local) {
-		return nil, reject(engine.NotAllowed, "%s is labelled %s here", local.Name(), IgnoreSync)
+		return nil, errIgnored(local.Name())
 	}
 	d := edit(local)
 	mergeFinalizers(d, local, p.finalizers)
@@ -317,8 +316,5 @@ func ContentAnnotation(content []byte, key string) string {
 
 // ProjectOf returns the project of an Application.
 func ProjectOf(o *Object) string {
-	if project := rawjson.Text(o.Get("spec", "project")); project != "" {
-		return project
-	}
-	return defaultProject
+	return cmp.Or(rawjson.Text(o.Get("spec", "project")), defaultProject)
 }

@@ -177,14 +177,7 @@ func projectSource(k engine.Key, w *Env) string {
 }
 
 func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
-	if owner(w) {
-		return nil, errNotOwner("AppProjects", w)
-	}
-	ref, err := a.Target(k, w)
-	if err != nil {
-		return nil, err
-	}
-	p, err := readPayload(content)
+	ref, p, err := readItem(a, "AppProjects", k, content, w)
 	if err != nil {
 		return nil, err
 	}
@@ -202,16 +195,10 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ow
 			return nil, err
 		}
 	}
-	if local == nil {
-		d := create(ref)
-		p.apply(d, nil, w.Side == Hub, ownership, source, w)
-		d.top.Set("spec", spec)
-		return d.done()
+	if local != nil && ignored(local) {
+		return nil, errIgnored(k.String())
 	}
-	if ignored(local) {
-		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
-	}
-	if w.Side == Hub {
+	if local != nil && w.Side == Hub {
 		if local.Annotation(AgentNameAnnotation) != w.Agent.Name || local.Annotation(SourceUID) == "" {
 			return nil, reject(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
 		}
@@ -220,9 +207,9 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ow
 			return nil, reject(engine.NameTaken, "project %s on the hub is the copy of project %s, and the copy of project %s would have the same name; rename one of the two", ref.Name, cmp.Or(recorded, project), k)
 		}
 	}
-	d := edit(local)
+	d := createOrEdit(local, ref)
 	p.apply(d, local, w.Side == Hub, ownership, source, w)
-	if !sameJSON(local.Get("spec"), spec) {
+	if local == nil || !sameJSON(local.Get("spec"), spec) {
 		d.top.Set("spec", spec)
 	}
 	return d.done()

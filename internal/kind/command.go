@@ -46,15 +46,7 @@ func (c Commands) Empty() bool {
 // NeedsNonce reports whether the commands contain a refresh.
 func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" }
 
-// Content returns the commands in canonical form. The nonce names the refresh.
-func (c Commands) Content(nonce string) []byte {
-	content, err := c.canonical(nonce)
-	if err != nil {
-		return nil
-	}
-	return content
-}
-
+// canonical returns the commands in canonical form. The nonce names the refresh.
 func (c Commands) canonical(nonce string) ([]byte, error) {
 	var o rawjson.Object
 	setText(&o, "hydrate", c.Hydrate)
@@ -149,11 +141,11 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 		return hub, false
 	}
 	setList(&d.meta, "annotations", annotations)
-	refused, err := d.done()
+	failed, err := d.done()
 	if err != nil {
 		return hub, false
 	}
-	return refused, true
+	return failed, true
 }
 
 func (CommandKind) Scope() string { return CommandScope }

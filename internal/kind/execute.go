@@ -89,7 +89,7 @@ func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 		return Execution{}, err
 	}
 	if ignored(spoke) {
-		return Execution{}, reject(engine.NotAllowed, "%s is labelled %s here", spoke.Name(), IgnoreSync)
+		return Execution{}, errIgnored(spoke.Name())
 	}
 	is := spoke.UID()
 	if w.Agent.Mode == Managed {
@@ -170,7 +170,7 @@ func (x *execution) localNames(operation []byte) []byte {
 						continue
 					}
 					here := name{rawjson.Text(r, "namespace"), rawjson.Text(r, "name")}
-					if n, a, ok := HubNameOf(here.namespace, here.name, x.w); ok {
+					if n, a, ok := x.w.HubNameOf(here.namespace, here.name); ok {
 						local[name{n, a}] = here
 					}
 				}

@@ -15,15 +15,9 @@ const GPGKeyScope = "gpgkey"
 
 const gpgKeys = "argocd-gpg-keys-cm"
 
-// isTrust reports whether a ConfigMap is replicated.
-func isTrust(name string, w *Env) bool {
-	switch name {
-	case gpgKeys:
-		return true
-	case "argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm":
-		return w.Settings.SyncRepositoryTrust
-	}
-	return false
+// isTrust reports whether a ConfigMap has trust settings.
+func isTrust(name string) bool {
+	return name == gpgKeys || name == "argocd-tls-certs-cm" || name == "argocd-ssh-known-hosts-cm"
 }
 
 func (GPGKeyKind) Scope() string { return GPGKeyScope }
@@ -35,12 +29,12 @@ func (GPGKeyKind) Traits() Traits {
 }
 
 func (GPGKeyKind) Matches(o *Object) bool {
-	return isTrust(o.Name(), &Env{Settings: Settings{SyncRepositoryTrust: true}})
+	return isTrust(o.Name())
 }
 
-func (GPGKeyKind) Publish(o *Object, w *Env) (Item, bool) {
-	if w.Side != Hub || w.Agent.Mode != Managed || !isTrust(o.Name(), w) || !selected(o, w) ||
-		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
+func (g GPGKeyKind) Publish(o *Object, w *Env) (Item, bool) {
+	if w.Side != Hub || w.Agent.Mode != Managed || !g.Matches(o) || o.Name() != gpgKeys && !w.Settings.SyncRepositoryTrust ||
+		!selected(o, w) || o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
 		return Item{}, false
 	}
 	content := trustPayload(o, o.UID()).content()
@@ -78,21 +72,14 @@ func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
 	if err != nil {
 		return Ref{}, err
 	}
-	if !isTrust(k.Name, &Env{Settings: Settings{SyncRepositoryTrust: true}}) {
+	if !isTrust(k.Name) {
 		return Ref{}, reject(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
 	}
 	return ref, nil
 }
 
 func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
-	if owner(w) {
-		return nil, errNotOwner("ConfigMaps", w)
-	}
-	ref, err := g.Target(k, w)
-	if err != nil {
-		return nil, err
-	}
-	p, err := readPayload(content)
+	ref, p, err := readItem(g, "ConfigMaps", k, content, w)
 	if err != nil {
 		return nil, err
 	}
@@ -101,19 +88,17 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, owners
 			return nil, reject(engine.Invalid, "%s of %s is not text", field, k)
 		}
 	}
-	var d *draft
+	d := createOrEdit(local, ref)
 	var labels, annotations rawjson.Object
 	switch {
 	case local == nil:
-		d = create(ref)
 		// Argo CD finds its ConfigMaps by this label.
 		labels.Set("app.kubernetes.io/name", rawjson.Quote(ref.Name))
 		labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
 		setList(&d.meta, "labels", labels)
 	case ignored(local):
-		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
+		return nil, errIgnored(k.String())
 	default:
-		d = edit(local)
 		annotations = members(local.annotations)
 	}
 	ownership.Source = p.uid

@@ -188,7 +188,7 @@ func parseSourceName(s string) engine.Key {
 
 // HubNameOf returns the hub's name of an autonomous agent's Application. It returns false if the Application is not
 // published.
-func HubNameOf(namespace, name string, w *Env) (hubNamespace, hubAppName string, ok bool) {
+func (w *Env) HubNameOf(namespace, name string) (hubNamespace, hubAppName string, ok bool) {
 	k := engine.Key{Name: name}
 	if namespace != w.SpokeArgoNamespace {
 		if w.Side == Spoke && !w.allowed(namespace) {

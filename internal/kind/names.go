@@ -16,9 +16,7 @@ const (
 
 // isLabel reports whether s is a DNS-1123 label, as for namespaces.
 func isLabel(s string) bool {
-	return len(s) > 0 && len(s) <= maxLabel && alphanumericEnds(s) && !strings.ContainsFunc(s, func(r rune) bool {
-		return !lowerAlphanumeric(r) && r != '-'
-	})
+	return len(s) <= maxLabel && isSubdomain(s) && !strings.Contains(s, ".")
 }
 
 // isSubdomain reports whether s is a DNS-1123 subdomain, as for objects.

@@ -134,6 +134,14 @@ func create(ref Ref) *draft {
 	}
 }
 
+// createOrEdit returns a draft of local or, if it is nil, of a new object.
+func createOrEdit(local *Object, ref Ref) *draft {
+	if local == nil {
+		return create(ref)
+	}
+	return edit(local)
+}
+
 // done returns the edited object.
 func (d *draft) done() (*Object, error) {
 	d.top.Set("metadata", d.meta.Bytes())

@@ -85,6 +85,19 @@ func readPayload(content []byte) (*payload, error) {
 	return p, nil
 }
 
+// readItem checks that this side may write an item, and returns its object and its content.
+func readItem(kind Kind, what string, k engine.Key, content []byte, w *Env) (Ref, *payload, error) {
+	if owner(w) {
+		return Ref{}, nil, errNotOwner(what, w)
+	}
+	ref, err := kind.Target(k, w)
+	if err != nil {
+		return Ref{}, nil, err
+	}
+	p, err := readPayload(content)
+	return ref, p, err
+}
+
 // checkedMembers splits content from the other side after checking it.
 func checkedMembers(content []byte) (rawjson.Object, error) {
 	if len(content) > maxContent {

@@ -104,14 +104,7 @@ func managedTarget(k engine.Key, resource Resource, w *Env) (Ref, error) {
 // Merge implements Kind. No other Secret of the spoke is changed, whatever the hub sends: not Argo CD's own, and no
 // cluster Secret.
 func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
-	if owner(w) {
-		return nil, errNotOwner("repositories", w)
-	}
-	ref, err := r.Target(k, w)
-	if err != nil {
-		return nil, err
-	}
-	p, err := readPayload(content)
+	ref, p, err := readItem(r, "repositories", k, content, w)
 	if err != nil {
 		return nil, err
 	}
@@ -119,17 +112,14 @@ func (r RepositoryKind) Merge(local *Object, k engine.Key, content, _ []byte, ow
 	if !isRepositoryType(rawjson.Text(p.labels.Get(secretType))) || !isStringMap(data) {
 		return nil, reject(engine.Invalid, "%s is not a repository", k)
 	}
-	var d *draft
+	d := createOrEdit(local, ref)
 	switch {
 	case local == nil:
-		d = create(ref)
 		d.top.Set("type", rawjson.Quote("Opaque"))
 	case !r.Matches(local):
 		return nil, reject(engine.NameTaken, "Secret %s exists here and is not a repository", k)
 	case ignored(local):
-		return nil, reject(engine.NotAllowed, "%s is labelled %s here", k, IgnoreSync)
-	default:
-		d = edit(local)
+		return nil, errIgnored(k.String())
 	}
 	p.apply(d, local, false, ownership, "", w)
 	setOrRemove(&d.top, "data", data)

@@ -45,8 +45,7 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	}
 	status, operation := o.Get("status"), o.Get("operation")
 	if w.Agent.Mode == Autonomous {
-		onHub := func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) }
-		rename := func(list []byte) []byte { return renameApplications(list, onHub) }
+		rename := func(list []byte) []byte { return renameApplications(list, w.HubNameOf) }
 		status = edited(status, rename, "resources")
 		status = edited(status, rename, "operationState", "syncResult", "resources")
 		status = edited(status, rename, "operationState", "operation", "sync", "resources")

@@ -7,11 +7,8 @@ import (
 // TreeOnHub returns the cached resource tree of an autonomous agent's Application with Applications named as on the
 // hub, so that those of an app-of-apps link to their replicas.
 func TreeOnHub(tree []byte, w *Env) []byte {
-	onHub := func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) }
-	nodes := func(list []byte) []byte {
-		list = renameApplications(list, onHub)
-		return eachEdited(list, func(refs []byte) []byte { return renameApplications(refs, onHub) }, "parentRefs")
-	}
+	rename := func(list []byte) []byte { return renameApplications(list, w.HubNameOf) }
+	nodes := func(list []byte) []byte { return eachEdited(rename(list), rename, "parentRefs") }
 	for _, part := range []string{"nodes", "orphanedNodes"} {
 		tree = edited(tree, nodes, part)
 	}
@@ -21,7 +18,7 @@ func TreeOnHub(tree []byte, w *Env) []byte {
 // ManagedOnHub does the same for the list of managed resources. Their content stays: they are objects of the workload
 // cluster.
 func ManagedOnHub(list []byte, w *Env) []byte {
-	return renameApplications(list, func(namespace, name string) (string, string, bool) { return HubNameOf(namespace, name, w) })
+	return renameApplications(list, w.HubNameOf)
 }
 
 func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte {
