@@ -26,7 +26,7 @@ func TestSimulator_FormerlyFailingSeeds(t *testing.T) {
 		"9013",             // a suspended process of an agent came back with an old view
 		"2080:26,33,34,43", // the watch of projects lagged behind that of Secrets
 		"5719:0,1,2,3,4,12,13,14,15,16,17,18,21,22,24,25,26,27,29,35,37,38", // a held command was confirmed in the wrong order
-		"577:0,1,5,13,15,18,22,23,25,26,28,29,34,42,50,51,52,53",            // an old word on what is held arrived last
+		"577:0,1,5,13,15,18,22,23,25,26,28,29,34,42,50,51,52,53",            // an old report of what is held arrived last
 		"9247",          // the controller of a restored spoke
 		"5688:41,43,52", // a reconnect among many comparisons
 	} {
