@@ -57,7 +57,11 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
 		return false
 	}
-	p := w.hub.projectOf(o)
+	return w.consents(s, r, w.hub.projectOf(o))
+}
+
+// consents reports whether an AppProject permits Applications of a namespace to run on an agent; nil: there is none.
+func (w *world) consents(s *spoke, r kind.Ref, p *kind.Object) bool {
 	if p == nil || ignoredLabel(p) || !w.selected(p) {
 		return false
 	}
@@ -69,6 +73,36 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 // nothing of it, and keeps what it has.
 func (w *world) frozen(s *spoke, r kind.Ref, o *kind.Object) bool {
 	return w.claims(s, r, o) && !w.mayRun(s, r, o)
+}
+
+// consentedBefore reports whether an Application may run on an agent by an earlier state of its AppProject that a
+// principal still has: its watch of AppProjects has not shown the change. Two watches are not in step, so such a principal
+// places the Application. It freezes it when it sees the change.
+func (w *world) consentedBefore(s *spoke, r kind.Ref, o *kind.Object) bool {
+	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
+		return false
+	}
+	name := unquote(o.Get("spec", "project"))
+	if name == "" {
+		name = "default"
+	}
+	project := ref(kind.AppProjects, w.hub.argo, name)
+	for _, p := range w.principals {
+		i := slices.IndexFunc(p.reflectors, func(f *reflector) bool { return f.resource == kind.AppProjects })
+		if i < 0 {
+			continue
+		}
+		// The first change that it has not seen replaced what it has.
+		for _, ch := range w.hub.st.logs[kind.AppProjects] {
+			if ch.ref == project && ch.rev > p.reflectors[i].frontier {
+				if w.consents(s, r, ch.old) {
+					return true
+				}
+				break
+			}
+		}
+	}
+	return false
 }
 
 func destinationOf(o *kind.Object) (name, server string) {

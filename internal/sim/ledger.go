@@ -136,6 +136,9 @@ func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 	key := uid + "@" + s.agent.Name
 	if o != nil && !sent && l.w.frozen(s, r, o) {
 		l.frozenFor[key] = true
+		if l.w.consentedBefore(s, r, o) {
+			l.placed[key], l.might[specOf(o)+"@"+s.agent.Name] = true, true
+		}
 		return
 	}
 	if !sent && l.frozenFor[key] { // the owner gives up what was frozen
