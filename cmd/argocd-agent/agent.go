@@ -21,24 +21,18 @@ import (
 
 type agentSettings struct {
 	commonSettings
+	agent.Config // many flags set its fields directly
 
-	mode             kind.Mode
-	createNamespaces bool
-	ignoreUnmanaged  bool
-	mismatch         string
-	recreated        string
-	adoption         string
-	syncTimeout      time.Duration
-	serverAddress    string
-	serverPort       int
-	compress         bool
-	keepAlive        time.Duration
-	heartbeat        time.Duration
-	creds            credentials
-	insecure         bool
-	joinSecret       string
-	live             agentLive
-	shared           agentShared
+	ignoreUnmanaged bool
+	mismatch        string
+	adoption        string
+	serverAddress   string
+	serverPort      int
+	creds           credentials
+	insecure        bool
+	joinSecret      string
+	live            agentLive
+	shared          agentShared
 }
 
 const agentPrefix = "ARGOCD_AGENT_"
@@ -77,17 +71,17 @@ const (
 func (s *agentSettings) declare(f *flags) {
 	f.heading("Cluster")
 	s.clusterSettings.declare(f)
-	f.add("informer-sync-timeout", duration(&s.syncTimeout, 0),
+	f.add("informer-sync-timeout", duration(&s.SyncTimeout, 0),
 		"Timeout of the initial read of the cluster, after which the agent exits with an error. 0s waits forever.")
 
 	f.heading("Replication")
-	f.add("agent-mode", cmdline.Choice(&s.mode, "", kind.Managed, kind.Autonomous),
+	f.add("agent-mode", cmdline.Choice(&s.Mode, "", kind.Managed, kind.Autonomous),
 		"Owner of Applications: the hub (managed) or this cluster (autonomous). Must equal the mode registered on the hub.").
 		envName("ARGOCD_AGENT_MODE").defaultText("required")
 	f.add("destination-based-mapping", boolean(&s.byDestination, false),
 		"The hub assigns Applications by destination, and they keep their namespace in this cluster. Must equal the setting of the "+
 			"principal. Only in managed mode.")
-	f.add("create-namespace", boolean(&s.createNamespaces, false),
+	f.add("create-namespace", boolean(&s.CreateNamespaces, false),
 		"Create the namespace of an Application from the hub if it is missing. Requires --destination-based-mapping.")
 	s.addReplication(f, "Namespaces of this cluster that can contain Applications, in addition to Argo CD's namespace.",
 		"only Argo CD's namespace")
@@ -96,7 +90,7 @@ func (s *agentSettings) declare(f *flags) {
 			"object of the hub.")
 	f.add("source-uid-mismatch-policy", cmdline.Choice(&s.mismatch, mismatchUpsert, mismatchUpsert, mismatchRecreate),
 		"If an object was deleted and created again on the hub: update the object of this cluster, or delete and create it again.")
-	f.add("on-application-recreate", cmdline.Choice(&s.recreated, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
+	f.add("on-application-recreate", cmdline.Choice(&s.OnRecreate, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
 		"If a user deleted an Application in this cluster and the agent created it again: resync syncs it at once. The hub always shows "+
 			"the status of the new Application, so ignore and clear-status are equal.")
 	f.add("ignore-unmanaged-apps", boolean(&s.ignoreUnmanaged, true),
@@ -106,15 +100,15 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("server-address", text(&s.serverAddress, "HOST", ""), "Host name or IP address of the principal.").
 		envName("ARGOCD_AGENT_REMOTE_SERVER").defaultText("required")
 	f.add("server-port", port(&s.serverPort, 443), "Port of the principal.").envName("ARGOCD_AGENT_REMOTE_PORT")
-	f.add("keep-alive-ping-interval", duration(&s.keepAlive, 30*time.Second),
+	f.add("keep-alive-ping-interval", duration(&s.KeepAlive, 30*time.Second),
 		"Idle time after which the agent sends a keepalive ping. At least 10s, and at least --keepalive-min-interval of the principal.")
-	f.add("heartbeat-interval", duration(&s.heartbeat, time.Minute),
+	f.add("heartbeat-interval", duration(&s.Heartbeat, time.Minute),
 		"Interval at which the agent sends its digests, from 5s to 1m, so that both sides know that they are in sync. It also keeps the "+
 			"stream active for a service mesh or proxy that counts only messages. 0 means 1m.")
 	f.add("enable-websocket", boolean(&s.webSocket, false),
 		"Connect by WebSocket, through a proxy that terminates TLS or supports only HTTP/1.1. The principal needs the same setting. "+
 			"Agent and principal negotiate TLS inside the WebSocket.")
-	f.add("enable-compression", boolean(&s.compress, false), "Compress messages with gzip. Reduces traffic, increases CPU use.")
+	f.add("enable-compression", boolean(&s.Compression, false), "Compress messages with gzip. Reduces traffic, increases CPU use.")
 
 	f.heading("Identity and TLS")
 	f.add("creds", s.creds.value(),
@@ -146,10 +140,10 @@ func (s *agentSettings) check(f *flags) {
 	} else {
 		f.failIf("server-address", checkHost(s.serverAddress))
 	}
-	if s.keepAlive < 10*time.Second { // gRPC would silently use 10 s
-		f.fail("%s %s is too short: the minimum is 10s", f.name("keep-alive-ping-interval"), s.keepAlive)
+	if s.KeepAlive < 10*time.Second { // gRPC would silently use 10 s
+		f.fail("%s %s is too short: the minimum is 10s", f.name("keep-alive-ping-interval"), s.KeepAlive)
 	}
-	if s.heartbeat != 0 && (s.heartbeat < 5*time.Second || s.heartbeat > time.Minute) {
+	if s.Heartbeat != 0 && (s.Heartbeat < 5*time.Second || s.Heartbeat > time.Minute) {
 		f.failIf("heartbeat-interval", errors.New("must be 5s to 1m: a shorter interval loads the hub, a longer one delays the repair of drift"))
 	}
 	s.shared.check(f)
@@ -158,10 +152,10 @@ func (s *agentSettings) check(f *flags) {
 }
 
 func (s *agentSettings) checkMode(f *flags) {
-	if s.mode == "" {
+	if s.Mode == "" {
 		f.fail("--agent-mode is missing: set it, or %s, to managed or autonomous", f.settings["agent-mode"].env)
 	}
-	f.conflicts(s.mode == kind.Autonomous, "agent-mode", "in autonomous mode the hub assigns no Applications", "destination-based-mapping")
+	f.conflicts(s.Mode == kind.Autonomous, "agent-mode", "in autonomous mode the hub assigns no Applications", "destination-based-mapping")
 	f.requires(s.byDestination, "--destination-based-mapping", "create-namespace")
 	if !s.ignoreUnmanaged {
 		f.fail("%s cannot be turned off: the agent always ignores Applications that did not come from the hub; for Applications of the same name, see --adoption-policy",
@@ -194,11 +188,11 @@ func (s *agentSettings) checkIdentity(f *flags) {
 // warnUnused warns about settings without effect in this mode. They are no errors because a fleet may share them.
 func (s *agentSettings) warnUnused(f *flags) {
 	for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate"} {
-		if s.mode == kind.Autonomous && f.changed(name) {
+		if s.Mode == kind.Autonomous && f.changed(name) {
 			f.warn(f.name(name), "no effect in autonomous mode, in which the hub sends no objects")
 		}
 	}
-	if s.mode == kind.Managed && !s.byDestination && f.changed("allowed-namespaces") {
+	if s.Mode == kind.Managed && !s.byDestination && f.changed("allowed-namespaces") {
 		f.warn(f.name("allowed-namespaces"),
 			"no effect in managed mode without --destination-based-mapping: all Applications are in Argo CD's namespace")
 	}
@@ -237,52 +231,37 @@ func parseCredentials(s string) (credentials, error) {
 }
 
 func (s *agentSettings) run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error {
-	cfg, err := s.config(ctx, log, open)
-	if err != nil {
+	s.Log, s.Trace = log, tracer
+	if err := s.complete(ctx, open); err != nil {
 		return err
 	}
-	cfg.Trace = tracer
-	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.agent(ctx, cfg) })
+	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.agent(ctx, s.Config) })
 }
 
-// config returns the configuration of the agent and opens its listeners.
-func (s *agentSettings) config(ctx context.Context, log *slog.Logger, open *listeners) (cfg agent.Config, err error) {
-	cfg = agent.Config{
-		Version:           thisBuild().Version,
-		Mode:              s.mode,
-		Mapping:           s.mapping(),
-		AllowedNamespaces: s.allowedNamespaces,
-		LabelSelector:     s.labelSelector(),
-		CreateNamespaces:  s.createNamespaces,
-		OnRecreate:        s.recreated,
-		SyncTimeout:       s.syncTimeout,
-		Server:            hostPort(s.serverAddress, s.serverPort),
-		Proxy:             http.ProxyFromEnvironment,
-		HeaderName:        s.creds.name,
-		HeaderValue:       s.creds.text,
-		KeepAlive:         s.keepAlive,
-		Heartbeat:         s.heartbeat,
-		Compression:       s.compress,
-		WebSocket:         s.webSocket,
-		Log:               log,
-		Jitter:            jitter,
-	}
+// complete completes the configuration of the agent and opens its listeners.
+func (s *agentSettings) complete(ctx context.Context, open *listeners) (err error) {
+	cfg := &s.Config
+	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
+	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
+	cfg.WebSocket, cfg.Proxy = s.webSocket, http.ProxyFromEnvironment
+	cfg.Server = hostPort(s.serverAddress, s.serverPort)
+	cfg.HeaderName, cfg.HeaderValue = s.creds.name, s.creds.text
 	cfg.Policy.AdoptNever = s.adoption == adoptNever
 	cfg.Policy.Recreate = s.mismatch == mismatchRecreate
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
-		return cfg, err
+		return err
 	}
-	if err = s.configureTLS(&cfg); err != nil {
-		return cfg, err
+	if err = s.configureTLS(cfg); err != nil {
+		return err
 	}
-	if err = s.live.config(&cfg); err != nil {
-		return cfg, err
+	if err = s.live.config(cfg); err != nil {
+		return err
 	}
-	if err = s.shared.config(ctx, open, &cfg); err != nil {
-		return cfg, err
+	if err = s.shared.config(ctx, open, cfg); err != nil {
+		return err
 	}
 	cfg.MetricsListener, cfg.HealthListener, err = s.listen(ctx, open)
-	return cfg, err
+	return err
 }
 
 // configureTLS sets TLS and how the agent authenticates.

@@ -18,20 +18,15 @@ import (
 
 type principalSettings struct {
 	commonSettings
+	principal.Config // many flags set its fields directly
 
-	shareRepositories bool
-	syncTrust         bool
-	required          bool
-	namespaces        principal.NamespaceCreate
-	listenHost        string
-	listenPort        int
-	keepAliveMin      time.Duration
-	auth              string
-	issuing           issueSettings
-	live              principalLive
-	shared            principalShared
-	replicaName       string
-	replicaAddress    string
+	listenHost     string
+	listenPort     int
+	auth           string
+	issuing        issueSettings
+	live           principalLive
+	shared         principalShared
+	replicaAddress string
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
@@ -68,23 +63,23 @@ func (s *principalSettings) declare(f *flags) {
 		"Assign an Application to the agent that its destination names, in any namespace. If off, its namespace selects the agent.")
 	s.addReplication(f, "Namespaces of the hub whose Applications are replicated.",
 		"the agents' namespaces or, with --destination-based-mapping, Argo CD's namespace")
-	f.add("share-unscoped-repositories", boolean(&s.shareRepositories, false),
+	f.add("share-unscoped-repositories", boolean(&s.ShareUnscopedRepositories, false),
 		"Send repositories and credentials without a project to every managed agent. If off, they stay on the hub.")
-	f.add("sync-repository-trust", boolean(&s.syncTrust, false),
+	f.add("sync-repository-trust", boolean(&s.SyncRepositoryTrust, false),
 		"Send the hub's TLS certificates and SSH host keys of Git servers to managed agents.")
 
 	f.heading("Agents and their namespaces")
-	f.add("require-registration", boolean(&s.required, false),
+	f.add("require-registration", boolean(&s.RequireRegistration, false),
 		"Refuse an agent without an Agent object. If off, its first connection creates one.")
-	f.add("namespace-create-enable", boolean(&s.namespaces.Enable, false), "Create the namespace of an agent if it is missing.")
-	f.add("namespace-create-pattern", text(&s.namespaces.Pattern, "REGEX", ""),
+	f.add("namespace-create-enable", boolean(&s.NamespaceCreate.Enable, false), "Create the namespace of an agent if it is missing.")
+	f.add("namespace-create-pattern", text(&s.NamespaceCreate.Pattern, "REGEX", ""),
 		"Regular expression for the whole name of a namespace that can be created.").defaultText("any name")
-	f.add("namespace-create-labels", pairs(&s.namespaces.Labels, "KEY=VALUE,…"), "Labels of created namespaces.")
+	f.add("namespace-create-labels", pairs(&s.NamespaceCreate.Labels, "KEY=VALUE,…"), "Labels of created namespaces.")
 
 	f.heading("Connection")
 	f.add("listen-host", text(&s.listenHost, "HOST", ""), "Listen address for agents and live access.").defaultText("all addresses")
 	f.add("listen-port", port(&s.listenPort, 8443), "Listen port for agents.")
-	f.add("keepalive-min-interval", duration(&s.keepAliveMin, 10*time.Second),
+	f.add("keepalive-min-interval", duration(&s.KeepaliveMinInterval, 10*time.Second),
 		"Minimum interval of keepalive pings. An agent that sends them more often is disconnected.")
 	f.add("enable-websocket", boolean(&s.webSocket, false),
 		"Accept agents by WebSocket as well, on the same port at /argocd-agent, with or without TLS around it. Use it behind a proxy that "+
@@ -106,7 +101,7 @@ func (s *principalSettings) declare(f *flags) {
 	s.shared.declare(f)
 
 	f.heading("Principal replicas")
-	f.add("replica-name", text(&s.replicaName, "NAME", ""), "Name of this principal replica. Must be unique on the hub.").
+	f.add("replica-name", text(&s.Replica, "NAME", ""), "Name of this principal replica. Must be unique on the hub.").
 		defaultText("the host name, which is the name of the pod")
 	f.add("replica-address", text(&s.replicaAddress, "HOST", ""),
 		"Address of this principal replica for the other ones, usually that of the pod. They forward requests for its agents to the "+
@@ -116,22 +111,22 @@ func (s *principalSettings) declare(f *flags) {
 }
 
 func (s *principalSettings) check(f *flags) {
-	f.requires(s.namespaces.Enable, "--namespace-create-enable", "namespace-create-pattern", "namespace-create-labels")
-	if _, err := regexp.Compile(s.namespaces.Pattern); err != nil {
+	f.requires(s.NamespaceCreate.Enable, "--namespace-create-enable", "namespace-create-pattern", "namespace-create-labels")
+	if _, err := regexp.Compile(s.NamespaceCreate.Pattern); err != nil {
 		f.failIf("namespace-create-pattern", fmt.Errorf("not a regular expression: %w", err))
 	}
-	f.failIf("namespace-create-labels", checkLabels(s.namespaces.Labels))
+	f.failIf("namespace-create-labels", checkLabels(s.NamespaceCreate.Labels))
 	if s.listenHost != "" {
 		f.failIf("listen-host", checkHost(s.listenHost))
 	}
-	if s.keepAliveMin < time.Second {
-		f.fail("%s %s is too short: the minimum is 1s", f.name("keepalive-min-interval"), s.keepAliveMin)
+	if s.KeepaliveMinInterval < time.Second {
+		f.fail("%s %s is too short: the minimum is 1s", f.name("keepalive-min-interval"), s.KeepaliveMinInterval)
 	}
 	s.checkIdentity(f)
 	s.live.check(f)
 	s.shared.check(f)
-	if s.replicaName != "" {
-		f.failIf("replica-name", dnsName(strings.ToLower(s.replicaName), validation.IsDNS1123Subdomain))
+	if s.Replica != "" {
+		f.failIf("replica-name", dnsName(strings.ToLower(s.Replica), validation.IsDNS1123Subdomain))
 	}
 	if s.replicaAddress != "" {
 		f.failIf("replica-address", checkHost(s.replicaAddress))
@@ -159,52 +154,40 @@ func (s *principalSettings) checkIdentity(f *flags) {
 }
 
 func (s *principalSettings) run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error {
-	cfg, err := s.config(ctx, log, open)
-	if err != nil {
+	s.Log, s.Trace = log, tracer
+	if err := s.complete(ctx, open); err != nil {
 		return err
 	}
-	cfg.Trace = tracer
-	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.principal(ctx, cfg) })
+	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.principal(ctx, s.Config) })
 }
 
-// config returns the configuration of the principal and opens its listeners.
-func (s *principalSettings) config(ctx context.Context, log *slog.Logger, open *listeners) (cfg principal.Config, err error) {
-	cfg = principal.Config{
-		Version:                   thisBuild().Version,
-		Mapping:                   s.mapping(),
-		AllowedNamespaces:         s.allowedNamespaces,
-		LabelSelector:             s.labelSelector(),
-		ShareUnscopedRepositories: s.shareRepositories,
-		SyncRepositoryTrust:       s.syncTrust,
-		RequireRegistration:       s.required || !s.live.selfRegister,
-		NamespaceCreate:           s.namespaces,
-		ResourceProxy:             s.live.address,
-		KeepaliveMinInterval:      s.keepAliveMin,
-		WebSocket:                 s.webSocket,
-		Replica:                   s.replicaName,
-		Log:                       log,
-		Jitter:                    jitter,
-	}
+// complete completes the configuration of the principal and opens its listeners.
+func (s *principalSettings) complete(ctx context.Context, open *listeners) (err error) {
+	cfg := &s.Config
+	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
+	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
+	cfg.WebSocket, cfg.ResourceProxy = s.webSocket, s.live.address
+	cfg.RequireRegistration = cfg.RequireRegistration || !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
-		return cfg, err
+		return err
 	}
-	if err = s.configureTLS(&cfg); err != nil {
-		return cfg, err
+	if err = s.configureTLS(cfg); err != nil {
+		return err
 	}
 	if cfg.Listener, err = open.open(ctx, "agents", hostPort(s.listenHost, s.listenPort)); err != nil {
-		return cfg, err
+		return err
 	}
-	if err = s.live.config(ctx, s.listenHost, open, &cfg); err != nil {
-		return cfg, err
+	if err = s.live.config(ctx, s.listenHost, open, cfg); err != nil {
+		return err
 	}
 	if s.replicaAddress != "" && cfg.Live.Resource != nil {
 		cfg.ReplicaAddress = hostPort(s.replicaAddress, s.live.resourcePort)
 	}
-	if err = s.shared.config(&s.live.redis, &cfg); err != nil {
-		return cfg, err
+	if err = s.shared.config(&s.live.redis, cfg); err != nil {
+		return err
 	}
 	cfg.MetricsListener, cfg.HealthListener, err = s.listen(ctx, open)
-	return cfg, err
+	return err
 }
 
 // configureTLS sets TLS and how agents authenticate.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -29,6 +31,7 @@ type cluster struct {
 	config    *rest.Config
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
+	raw       *kube.Client // for Secrets and objects of Argo CD
 }
 
 const defaultNamespace = "argocd"
@@ -99,6 +102,9 @@ func (p *Program) connect(role, flag, wantContext, namespace string) (*cluster, 
 	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
 		return nil, fmt.Errorf("create client for the %s: %w", role, err)
 	}
+	if c.raw, err = kube.NewClient(cfg); err != nil {
+		return nil, fmt.Errorf("create client for the %s: %w", role, err)
+	}
 	return c, nil
 }
 
@@ -127,9 +133,6 @@ func (c *cluster) explain(err error) error {
 
 // notFound reports whether the API server answered that an object does not exist. A 404 without a Status may come from a
 // proxy or a load balancer and does not count.
-func notFound(err error) bool { return apierrors.IsNotFound(err) && !foreign(err) }
-
-// foreign reports whether a response had no Status, so that it may not come from the API server.
-func foreign(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+func notFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

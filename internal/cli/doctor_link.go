@@ -78,7 +78,7 @@ func whyNot(protocol string, err error) error {
 	if err == nil {
 		return fmt.Errorf("it uses %s, not HTTP/2", cmp.Or(protocol, "HTTP/1.1"))
 	}
-	return identity.ExplainClient(unwrapURL(err))
+	return identity.ExplainClient(err)
 }
 
 func probeWebSocket(ctx context.Context, address string, proxy *url.URL, client *tls.Config) error {
@@ -147,11 +147,4 @@ func negotiate(ctx context.Context, address string, proxy *url.URL, client *tls.
 		return protocol, nil
 	}
 	return "", err
-}
-
-func unwrapURL(err error) error {
-	if outer, ok := errors.AsType[*url.Error](err); ok {
-		return outer.Err
-	}
-	return err
 }

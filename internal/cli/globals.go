@@ -90,19 +90,19 @@ func (g *globals) fromFile(env map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if name := cmp.Or(g.principal, c.DefaultPrincipal); name != "" && g.principalContext == "" {
-		entry, ok := c.Contexts.Principals[name]
-		if !ok {
-			return cmdline.UsageErrorf("%s has no principal %q: run `argocd-agentctl config list`", file, name)
+	resolve := func(role, name string, context, namespace *string) error {
+		if name == "" || *context != "" {
+			return nil
 		}
-		g.principalContext, g.principalNamespace = entry.Context, cmp.Or(g.principalNamespace, entry.Namespace)
-	}
-	if g.agent != "" && g.agentContext == "" {
-		entry, ok := c.Contexts.Agents[g.agent]
+		entry, ok := c.entries(role)[name]
 		if !ok {
-			return cmdline.UsageErrorf("%s has no agent %q: run `argocd-agentctl config list`", file, g.agent)
+			return cmdline.UsageErrorf("%s has no %s %q: run `argocd-agentctl config list`", file, role, name)
 		}
-		g.agentContext, g.agentNamespace = entry.Context, cmp.Or(g.agentNamespace, entry.Namespace)
+		*context, *namespace = entry.Context, cmp.Or(*namespace, entry.Namespace)
+		return nil
 	}
-	return nil
+	if err := resolve(rolePrincipal, cmp.Or(g.principal, c.DefaultPrincipal), &g.principalContext, &g.principalNamespace); err != nil {
+		return err
+	}
+	return resolve(roleAgent, g.agent, &g.agentContext, &g.agentNamespace)
 }

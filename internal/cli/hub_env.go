@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -99,30 +98,11 @@ func commaList(text string) []string {
 
 // objects lists a resource in one namespace. If namespace is empty, in all namespaces.
 func (c *cluster) objects(ctx context.Context, r kind.Resource, namespace, selector string) ([]*kind.Object, error) {
-	resource := c.dynamic.Resource(schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural})
-	options := metav1.ListOptions{Limit: 500, LabelSelector: selector}
-	var all []*kind.Object
-	for {
-		page, err := resource.Namespace(namespace).List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("list %s of %s: %w", r.Plural, c, c.explain(err))
-		}
-		for i := range page.Items {
-			page.Items[i].SetManagedFields(nil)
-			b, err := page.Items[i].MarshalJSON()
-			if err != nil {
-				return nil, fmt.Errorf("decode %s of %s: %w", r.Plural, c, err)
-			}
-			o, err := kind.Parse(b)
-			if err != nil {
-				return nil, fmt.Errorf("decode %s of %s: %w", r.Plural, c, err)
-			}
-			all = append(all, o)
-		}
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return all, nil
-		}
+	all, err := c.raw.List(ctx, kube.Watch{Resource: r, Namespace: namespace, Selector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list %s of %s: %w", r.Plural, c, c.explain(err))
 	}
+	return all, nil
 }
 
 // applicationNamespace returns the namespace of an agent's Applications on the hub. If empty, all namespaces.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 // at returns the cluster at an address.
@@ -26,7 +27,11 @@ func at(t *testing.T, address string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{kube: clients, dynamic: objects, config: config, namespace: "argocd"}
+	raw, err := kube.NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{kube: clients, dynamic: objects, raw: raw, config: config, namespace: "argocd"}
 }
 
 func TestNotFound_RequiresStatusOfAPIServer(t *testing.T) {
@@ -56,7 +61,7 @@ func TestNotFound_RequiresStatusOfAPIServer(t *testing.T) {
 				t.Errorf("Secret: %v, %v", got, err)
 			}
 			for _, revision := range []string{"", "7"} {
-				if err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); err == nil || errors.Is(err, pki.ErrBusy) != test.missing {
+				if err := (secrets{c}).Put(t.Context(), &pki.Secret{Name: "a", Revision: revision}); err == nil || errors.Is(err, pki.ErrBusy) != (test.missing && revision != "") {
 					t.Errorf("write of revision %q: %v", revision, err)
 				}
 			}

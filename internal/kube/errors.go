@@ -30,6 +30,11 @@ func (e *apiError) Error() string {
 	return fmt.Sprintf("API server responded %d: %s", e.status, e.message)
 }
 
+// Status implements errors.APIStatus of apimachinery.
+func (e *apiError) Status() metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: metav1.StatusReason(e.reason), Message: e.message}
+}
+
 // maxErrorBody bounds the body of an error, which may come from a proxy.
 const maxErrorBody = 64 << 10
 
