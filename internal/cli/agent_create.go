@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -76,17 +78,8 @@ To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join
 
   # Print the object for Git instead of creating it
   argocd-agentctl agent create w1 --mode managed --dry-run -o yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkName(args[0]); err != nil {
-				return err
-			}
-			if err := options.validate(); err != nil {
-				return err
-			}
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
+		PreRunE: func(_ *cobra.Command, args []string) error { return cmp.Or(checkName(args[0]), options.validate()) },
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
 			agent := &v1alpha1.Agent{
 				TypeMeta:   metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind},
 				ObjectMeta: metav1.ObjectMeta{Name: args[0], Namespace: a.namespace}, Spec: options.spec,
@@ -96,11 +89,12 @@ To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join
 					"metadata": map[string]any{"name": agent.Name, "namespace": agent.Namespace}, "spec": agent.Spec}
 				return p.show(view{object: object, names: []string{nameOf(agent)}, text: nameOf(agent) + " would be created\n"})
 			}
-			if agent, err = a.create(cmd.Context(), agent); err != nil {
+			agent, err := a.create(ctx, agent)
+			if err != nil {
 				return err
 			}
 			return p.show(view{object: agent, names: []string{nameOf(agent)}, text: nameOf(agent) + " created\n"})
-		},
+		}),
 	})
 	options.addFlags(cmd)
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "Do not create the Agent. With -o yaml, print it.")

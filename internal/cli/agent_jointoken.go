@@ -47,20 +47,12 @@ uses the same image for the agent.`,
 		Example: `  argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl agent join-token w1 --mode managed --address hub.example.com:443 --duration 24h
   argocd-agentctl agent join-token w1 --withdraw      # invalidate all tokens of w1`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, name := cmd.Context(), args[0]
-			if err := checkName(name); err != nil {
-				return err
-			}
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			options := agentOptions{spec: v1alpha1.Spec{Cluster: v1alpha1.ClusterSecret{Labels: labels}}}
-			if err := options.validate(); err != nil {
-				return err
-			}
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
-			ca := p.pki(a.cluster)
+			return cmp.Or(checkName(args[0]), options.validate())
+		},
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) (err error) {
+			name, ca := args[0], p.pki(a.cluster)
 			if withdraw {
 				n, err := ca.DeleteTokens(ctx, name)
 				if err == nil {
@@ -83,7 +75,7 @@ uses the same image for the agent.`,
 			created := joinToken{Agent: name, Mode: grant.Mode, Labels: labels, Address: address, Expires: p.Now().Add(duration).UTC(),
 				Token: token.String(), Command: "argocd-agentctl join " + token.String() + a.imageFlag(ctx)}
 			return p.show(view{object: created, names: []string{created.Token}, text: created.Command + "\n"})
-		},
+		}),
 	})
 	f := cmd.Flags()
 	f.Var(cmdline.Choice(&mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",

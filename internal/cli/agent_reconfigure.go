@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
@@ -9,6 +11,7 @@ import (
 func (p *Program) agentReconfigureCommand() *cobra.Command {
 	var options agentOptions
 	var removed removals
+	var spec map[string]any
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
 		Short: "Change the registration of an agent",
@@ -16,22 +19,18 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 cluster Secret, use --remove-label and --remove-annotation. If the Agent is declared in Git, change it there.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
   argocd-agentctl agent reconfigure w1 --shared`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			spec, err := options.patch(removed)
-			if err != nil {
-				return err
-			}
-			a, err := p.agents()
-			if err != nil {
-				return err
-			}
-			agent, err := a.patch(cmd.Context(), "change agent "+args[0], args[0], map[string]any{"spec": spec})
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			spec, err = options.patch(removed)
+			return err
+		},
+		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
+			agent, err := a.patch(ctx, "change agent "+args[0], args[0], map[string]any{"spec": spec})
 			if err != nil {
 				return err
 			}
 			p.say("%s changed", nameOf(agent))
 			return nil
-		},
+		}),
 	}
 	options.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to remove from the cluster Secret, by `KEY,…`.")

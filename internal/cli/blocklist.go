@@ -41,6 +41,7 @@ within a second and refuses new ones.`,
 
 func (p *Program) blocklistAddCommand() *cobra.Command {
 	var agentName, note string
+	var prints []string
 	cmd := &cobra.Command{
 		Use:   "add [FINGERPRINT…]",
 		Short: "Revoke certificates",
@@ -48,20 +49,21 @@ func (p *Program) blocklistAddCommand() *cobra.Command {
 agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 		Example: `  argocd-agentctl blocklist tls add --agent-name w1 --note 'laptop stolen'
   argocd-agentctl blocklist tls add 'AB:CD:…:EF'`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			prints, err := fingerprints(args)
-			if err != nil {
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			if prints, err = fingerprints(args); err != nil {
 				return err
 			}
 			if slices.ContainsFunc(prints, func(one string) bool { return strings.HasPrefix(one, formerClients) }) {
 				return cmdline.UsageErrorf("only the principal adds entries %sAGENT, when an Agent is deleted", formerClients)
 			}
-			hub, err := p.hub()
-			if err != nil {
-				return err
+			if len(prints) == 0 && agentName == "" {
+				return cmdline.UsageErrorf("FINGERPRINT is missing: run `argocd-agentctl agent show AGENT` to find it, or set --agent-name")
 			}
+			return nil
+		},
+		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			if agentName != "" {
-				agent, err := agents{hub}.get(cmd.Context(), agentName)
+				agent, err := hub.get(ctx, agentName)
 				if err != nil {
 					return err
 				}
@@ -70,10 +72,7 @@ agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 				}
 				prints = append(prints, agent.Status.Certificate.Fingerprint)
 			}
-			if len(prints) == 0 {
-				return cmdline.UsageErrorf("FINGERPRINT is missing: run `argocd-agentctl agent show AGENT` to find it, or set --agent-name")
-			}
-			err = hub.changeBlocklist(cmd.Context(), blocklistName, func(data map[string]string) {
+			err := hub.changeBlocklist(ctx, blocklistName, func(data map[string]string) {
 				for _, one := range prints {
 					data[one] = note
 				}
@@ -85,7 +84,7 @@ agent with any certificate, use ` + "`argocd-agentctl agent suspend`" + `.`,
 				p.say("%s revoked", one)
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&agentName, "agent-name", "", "Revoke the current certificate of this `AGENT`.")
 	cmd.Flags().StringVar(&note, "note", "", "Note for the list, for example the reason.")

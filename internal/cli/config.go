@@ -148,11 +148,11 @@ func (p *Program) configPutCommand(verb, short string, existing bool) *cobra.Com
 		Example: fmt.Sprintf(`  argocd-agentctl config %s agent w1 --agent-context w1-admin --agent-namespace argocd
   argocd-agentctl config %s principal hub --principal-context hub-admin --default`, verb, verb),
 		RunE: p.changeEntry("written", func(c *configFile, role, name string) error {
-			old, there := c.entries(role)[name]
+			old, found := c.entries(role)[name]
 			switch {
-			case there && !existing:
+			case found && !existing:
 				return fmt.Errorf("%s %q exists. To change it, run `argocd-agentctl config edit`", role, name)
-			case !there && existing:
+			case !found && existing:
 				return fmt.Errorf("%s %q not found. To add it, run `argocd-agentctl config add`", role, name)
 			}
 			context, namespace := p.global.principalContext, p.global.principalNamespace

@@ -66,8 +66,8 @@ The exit code is 3 if there is a difference.`,
 	})
 }
 
-type end struct {
-	world   *kind.Env
+type snapshot struct {
+	env     *kind.Env
 	objects map[kind.Resource][]*kind.Object
 }
 
@@ -81,21 +81,19 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 	if err != nil {
 		return nil, 0, err
 	}
-	there := *w
-	there.Side = kind.Spoke
-	there.Settings = kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces"))}
-	if text := set.get("label-selector"); text != "" {
-		if there.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
-			return nil, 0, fmt.Errorf("parse --label-selector of the agent: %w", err)
-		}
+	spokeEnv := *w
+	spokeEnv.Side = kind.Spoke
+	spokeEnv.Settings = kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces"))}
+	if spokeEnv.Settings.LabelSelector, err = set.labelSelector(); err != nil {
+		return nil, 0, err
 	}
-	ends := [2]*end{kind.Hub: {world: w}, kind.Spoke: {world: &there}}
+	sides := [2]*snapshot{kind.Hub: {env: w}, kind.Spoke: {env: &spokeEnv}}
 	apps := [2]string{kind.Hub: applicationNamespace(w), kind.Spoke: spoke.namespace}
-	if w.Agent.Mapping == kind.ByDestination || len(there.Settings.AllowedNamespaces) > 0 {
+	if w.Agent.Mapping == kind.ByDestination || len(spokeEnv.Settings.AllowedNamespaces) > 0 {
 		apps[kind.Spoke] = ""
 	}
 	for side, c := range map[kind.Side]*cluster{kind.Hub: hub, kind.Spoke: spoke} {
-		if err := ends[side].read(ctx, c, apps[side]); err != nil {
+		if err := sides[side].read(ctx, c, apps[side]); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -108,13 +106,13 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 		if t.OwnerIn(w.Agent.Mode) == kind.Spoke {
 			owner, replica = kind.Spoke, kind.Hub
 		}
-		more, same := compareKind(k, ends[owner], ends[replica])
+		more, same := compareKind(k, sides[owner], sides[replica])
 		found, equal = append(found, more...), equal+same
 	}
 	return found, equal, nil
 }
 
-func (e *end) read(ctx context.Context, c *cluster, applications string) error {
+func (e *snapshot) read(ctx context.Context, c *cluster, applications string) error {
 	e.objects = map[kind.Resource][]*kind.Object{}
 	for _, w := range kind.Watches(kind.All()) {
 		namespace := c.namespace
@@ -127,12 +125,12 @@ func (e *end) read(ctx context.Context, c *cluster, applications string) error {
 		}
 		e.objects[w.Resource] = objects
 	}
-	e.world.Find = finder(e.objects)
+	e.env.Find = finder(e.objects)
 	return nil
 }
 
 // compareKind compares the items of the owner with the objects of the replica.
-func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal int) {
+func compareKind(k kind.Kind, owner, replica *snapshot) (found []divergence, equal int) {
 	attached := k.Traits().Style == engine.Attached
 	items := map[engine.Key]kind.Item{}
 	var order []engine.Key
@@ -140,7 +138,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 		if !k.Matches(o) {
 			continue
 		}
-		if item, ok := k.Publish(o, owner.world); ok {
+		if item, ok := k.Publish(o, owner.env); ok {
 			items[item.Key] = item
 			order = append(order, item.Key)
 		}
@@ -150,7 +148,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 		if !k.Matches(o) {
 			continue
 		}
-		h, ok := k.ReadReplica(o, replica.world)
+		h, ok := k.ReadReplica(o, replica.env)
 		if !ok {
 			continue
 		}
@@ -160,11 +158,11 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 		}
 	}
 	slices.SortFunc(order, func(a, b engine.Key) int { return strings.Compare(a.String(), b.String()) })
-	on := map[kind.Side]string{kind.Hub: "hub", kind.Spoke: "cluster"}[replica.world.Side]
+	on := map[kind.Side]string{kind.Hub: "hub", kind.Spoke: "cluster"}[replica.env.Side]
 	for _, key := range order {
 		item, published := items[key]
 		h, present := held[key]
-		d := divergence{Kind: k.Scope(), Name: nameOn(k, key, owner.world), On: on}
+		d := divergence{Kind: k.Scope(), Name: nameOn(k, key, owner.env), On: on}
 		switch {
 		case !published:
 			d.State = "extra"
@@ -183,7 +181,7 @@ func compareKind(k kind.Kind, owner, replica *end) (found []divergence, equal in
 			continue
 		default:
 			d.State = "differs"
-			d.Fields = differences(item.Content, h.Content, owner.world.Side == kind.Hub, k.Traits().Credentials)
+			d.Fields = differences(item.Content, h.Content, owner.env.Side == kind.Hub, k.Traits().Credentials)
 		}
 		found = append(found, d)
 	}

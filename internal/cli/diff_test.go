@@ -59,7 +59,7 @@ func replicate(t *testing.T, env []string, namespace, replicas string) {
 		t.Fatal(err)
 	}
 	hubEnv.SpokeArgoNamespace = replicas
-	from := &end{world: hubEnv}
+	from := &snapshot{env: hubEnv}
 	if err := from.read(t.Context(), hub, namespace); err != nil {
 		t.Fatal(err)
 	}

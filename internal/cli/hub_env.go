@@ -41,10 +41,8 @@ func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env,
 	if w.GlobalProjects, err = kube.GlobalProjects(argo["globalProjects"]); err != nil {
 		return nil, fmt.Errorf("decode ConfigMap argocd-cm: %w", err)
 	}
-	if text := set.get("label-selector"); text != "" {
-		if w.Settings.LabelSelector, err = kind.ParseSelector(text); err != nil {
-			return nil, fmt.Errorf("parse --label-selector of the principal: %w", err)
-		}
+	if w.Settings.LabelSelector, err = set.labelSelector(); err != nil {
+		return nil, err
 	}
 	if secret, err := c.kube.CoreV1().Secrets(c.namespace).Get(ctx, "cluster-"+agent.Name, metav1.GetOptions{}); err == nil {
 		w.Agent.Server, w.Agent.Project = string(secret.Data["server"]), string(secret.Data["project"])

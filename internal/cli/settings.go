@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // Names that all installations use.
@@ -137,4 +139,16 @@ func (s *settings) get(flag string) string {
 func (s *settings) on(flag string) bool {
 	value := s.get(flag)
 	return value == "true" || value == "1"
+}
+
+// labelSelector returns nil if there is no label selector.
+func (s *settings) labelSelector() (kind.Selector, error) {
+	selector, err := kind.ParseSelector(s.get("label-selector"))
+	if err != nil {
+		return nil, fmt.Errorf("parse --label-selector: %w", err)
+	}
+	if len(selector) == 0 {
+		return nil, nil
+	}
+	return selector, nil
 }
