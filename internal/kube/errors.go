@@ -32,7 +32,7 @@ func (e *apiError) Error() string {
 
 // Status implements errors.APIStatus of apimachinery.
 func (e *apiError) Status() metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: metav1.StatusReason(e.reason), Message: e.message}
+	return metav1.Status{Status: metav1.StatusFailure, Code: int32(e.status), Reason: e.reason, Message: e.message, Details: &e.details}
 }
 
 // maxErrorBody bounds the body of an error, which may come from a proxy.
