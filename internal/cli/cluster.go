@@ -55,7 +55,7 @@ func (p *Program) bothSides() (hub, spoke *cluster, err error) {
 	return hub, spoke, err
 }
 
-// requestTimeout limits every request that does not stream.
+// requestTimeout limits every request of client-go that does not stream. kube.Client has its own limit.
 const requestTimeout = 30 * time.Second
 
 // kubeconfigRules returns the loading rules for the kubeconfig of --kubeconfig or KUBECONFIG.
