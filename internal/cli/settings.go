@@ -147,7 +147,7 @@ func (s *settings) labelSelector() (kind.Selector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse --label-selector: %w", err)
 	}
-	if len(selector) == 0 {
+	if selector.Empty() {
 		return nil, nil
 	}
 	return selector, nil
