@@ -71,7 +71,7 @@ func (a Agent) Manifests() ([]byte, error) {
 }
 
 func (a Agent) files() []string {
-	files := []string{"rbac.yaml"}
+	files := []string{"crds.yaml", "rbac.yaml"}
 	for _, optional := range []struct {
 		include bool
 		name    string

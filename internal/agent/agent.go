@@ -31,6 +31,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
 	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), saveNow: make(chan struct{}, 1),
 		writeLatency: observe.NewWriteLatency(metricPrefix)}
+	a.policies = newPolicies(a)
 	return a.run(ctx)
 }
 
@@ -43,6 +44,7 @@ func (a *agent) assemble() error {
 		Remember: a.state.atLeast,
 	})
 	a.runner.WatchSchemas()
+	a.runner.WatchCRD(agentPolicies, a.policies.installed)
 	a.runner.WatchSecrets(a.cfg.Namespace, a.cfg.Secrets)
 	var err error
 	a.live, err = newLive(a, n)
@@ -66,6 +68,7 @@ type agent struct {
 	log          *slog.Logger
 	runner       *kube.Runner
 	live         *liveAccess
+	policies     *policies
 	state        *leaseState
 	saveNow      chan struct{} // of one: the Lease has to be written now
 	hubSeen      bool          // this process had a session; owned by the runner's goroutine
@@ -145,6 +148,7 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	start("reconcile", func(ctx context.Context) error {
 		return a.runner.Run(ctx, kube.Handlers{ToPeer: a.deliver, Report: a.report, Applied: a.applied})
 	})
+	start("policies", a.policies.run)
 	start("connection", a.connect)
 	start("hub state", a.persistHubStore)
 	start("write health", a.reportWriteHealth)
@@ -166,12 +170,14 @@ func (a *agent) connect(ctx context.Context) error {
 	if a.cfg.SyncTimeout > 0 {
 		timeout = time.After(a.cfg.SyncTimeout)
 	}
-	select {
-	case <-a.objects.Ready():
-	case <-ctx.Done():
-		return nil
-	case <-timeout:
-		return fmt.Errorf("cluster not read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.objects.Check())
+	for _, known := range []<-chan struct{}{a.objects.Ready(), a.policies.known} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			return nil
+		case <-timeout:
+			return fmt.Errorf("cluster not read within %v (--informer-sync-timeout): %w", a.cfg.SyncTimeout, a.readable())
+		}
 	}
 	tlsConfig, renew := a.credentials(ctx)
 	cfg := grpc.ClientConfig{

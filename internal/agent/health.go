@@ -15,11 +15,24 @@ import (
 // serveHealth serves probes. An agent is ready while it is connected, after the initial sync.
 func (a *agent) serveHealth(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.HealthListener, observe.Probes(
-		observe.Check{Name: "objects", Run: a.objects.Check},
+		observe.Check{Name: "objects", Run: a.readable},
 		observe.Check{Name: "hub", Run: a.connected},
 		observe.Check{Name: "sync", Run: a.initialSyncDone},
 		observe.Check{Name: "writes", Run: a.client.CheckWritable, WarnOnly: true}, // also reported to the hub
 	))
+}
+
+// readable returns why the cluster is not read yet, or nil.
+func (a *agent) readable() error {
+	if err := a.objects.Check(); err != nil {
+		return err
+	}
+	select {
+	case <-a.policies.known:
+		return nil
+	default:
+		return errors.New("cannot read " + agentPolicies.Plural)
+	}
 }
 
 func (a *agent) connected() error {

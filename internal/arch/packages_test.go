@@ -46,6 +46,9 @@ var packageRules = []packageRule{
 	{path: "internal/kind", inner: paths("internal/engine", "internal/rawjson"), outer: []string{"k8s.io/apimachinery/pkg/labels"}, pure: true},
 	{path: "internal/reconcile", inner: paths("internal/engine", "internal/kind", "internal/rawjson"), pure: true},
 
+	// What a workload cluster allows its hub.
+	{path: "internal/policy", inner: paths("internal/engine", "internal/kind", "internal/rawjson", "api"), outer: []string{"github.com/google/cel-go/cel"}},
+
 	// The protocol, and the simulator that tests core and protocol.
 	{path: "internal/wire", inner: paths("internal/engine", "api", "internal/util"), outer: protobuf},
 	{path: "internal/sim", inner: paths(core, "internal/wire"), seeded: true},
@@ -77,8 +80,8 @@ var packageRules = []packageRule{
 
 	// Assembly: the only packages that import several adapters.
 	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/agent", inner: paths(core, "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/cli", inner: paths(core, "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/cli", inner: paths(core, "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
 	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
 

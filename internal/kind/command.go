@@ -119,6 +119,11 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 	d := edit(hub)
 	changed := false
 	if operation := hub.Get("operation"); id != "" && isObject(operation) && !isMirror(operation) && infoValue(operation, CommandInfo) == id {
+		// Clients wait until the Application was reconciled after the operation. Nothing has changed, so the last
+		// reconciliation counts. Its time is of the spoke's clock.
+		if last, err := time.Parse(time.RFC3339, rawjson.Text(hub.Get("status"), "reconciledAt")); err == nil {
+			now = last
+		}
 		at := rawjson.Quote(now.UTC().Format(time.RFC3339))
 		state := rawjson.Object{
 			{Key: "finishedAt", Value: at},

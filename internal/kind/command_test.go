@@ -409,3 +409,20 @@ func TestCommand_LifeOfSync(t *testing.T) {
 	item, _ := StatusKind{}.Publish(spoke, spokeWorld)
 	expectJSON(t, "both sides", held.Content, string(item.Content))
 }
+
+// Argo CD's clients wait until status.reconciledAt is not before the end of the operation.
+func TestFailCommand_EndsNotAfterLastReconciliation(t *testing.T) {
+	const reconciled = "2026-01-01T00:00:00Z"
+	hub, err := Parse([]byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"w1","uid":"u","resourceVersion":"1"},` +
+		`"operation":{"sync":{},"info":[{"name":"argocd-agent/command","value":"c1"}]},"status":{"reconciledAt":"` + reconciled + `"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed, changed := FailCommand(hub, "c1", "no", time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC))
+	if !changed {
+		t.Fatal("nothing has changed")
+	}
+	if got := rawjson.Text(failed.Get("status"), "operationState", "finishedAt"); got != reconciled {
+		t.Errorf("finishedAt is %s, reconciledAt %s", got, reconciled)
+	}
+}

@@ -135,16 +135,19 @@ func (x *execution) wait(reason string) {
 func (x *execution) operate(operation []byte) {
 	id := infoValue(operation, CommandInfo)
 	running := x.spoke.Get("operation")
-	switch {
+	local := x.localNames(withoutInfo(operation, MirrorInfo))
+	switch refused := x.w.refusesOperation(x.spoke, local); {
 	case !isObject(operation) || !validUID(id):
 		x.result.Refused = reject(engine.Invalid, "an operation without an ID")
 	case slices.Contains(x.done.ids, id) || hasReceipt(x.spoke, id):
 	case x.spoke.IsDeleting():
 		x.result.Refused = reject(engine.Invalid, "the Application is being deleted")
+	case refused != nil:
+		x.result.Refused = reject(engine.NotAllowed, "%v", refused)
 	case isObject(running):
 		x.wait("another operation is in progress")
 	default:
-		x.draft.top.Set("operation", x.localNames(withoutInfo(operation, MirrorInfo)))
+		x.draft.top.Set("operation", local)
 		x.status.Remove("operationState")
 		x.done.ids = append(slices.Clone(x.done.ids), id)
 		x.result.Begins = id

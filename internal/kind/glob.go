@@ -39,7 +39,7 @@ func compileGlob(glob string) func(text string) bool {
 	if p.bad {
 		return func(string) bool { return false }
 	}
-	expression, err := regexp.Compile(`(?s)\A(?:` + p.expression.String() + `)\z`)
+	expression, err := regexp.Compile(GlobExpression(glob))
 	if err != nil {
 		return func(string) bool { return false }
 	}

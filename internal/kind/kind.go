@@ -94,6 +94,10 @@ type Env struct {
 	// read yet. If Rules is nil, Find is used.
 	Rules func(project string) (*ProjectRules, bool)
 
+	// RefusesOperation (spoke) returns why the workload cluster does not run an operation of the hub, or nil. If
+	// RefusesOperation is nil, every operation runs.
+	RefusesOperation func(app *Object, operation []byte) error
+
 	// GlobalProjects (hub) are those of Argo CD's settings, in order.
 	GlobalProjects []GlobalProject
 }
@@ -116,6 +120,13 @@ func (w *Env) refreshNonce(k engine.Key) string {
 		return ""
 	}
 	return w.RefreshNonce(k)
+}
+
+func (w *Env) refusesOperation(app *Object, operation []byte) error {
+	if w.RefusesOperation == nil {
+		return nil
+	}
+	return w.RefusesOperation(app, operation)
 }
 
 // Settings of the local side.

@@ -93,6 +93,12 @@ func (h *Runner) WatchSchemas() {
 	}
 }
 
+// WatchCRD calls f with whether the CRD of a resource is installed, at start and after each change.
+func (h *Runner) WatchCRD(r kind.Resource, f func(ctx context.Context, installed bool)) {
+	w := Watch{Resource: crds, Name: r.Plural + "." + r.Group, Metadata: true}
+	h.Watch(w, ObjectSink(w.Name, func(ctx context.Context, o *kind.Object) { f(ctx, o != nil) }))
+}
+
 // schemaVersion identifies a CRD by UID and generation. It returns "" if there is no CRD.
 func schemaVersion(o *kind.Object) string {
 	if o == nil {

@@ -65,7 +65,7 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	if n.cfg.Side == kind.Hub {
 		l.env.HubArgoNamespace, l.env.Rules = n.cfg.ArgoNamespace, n.projectRules
 	} else {
-		l.env.SpokeArgoNamespace = n.cfg.ArgoNamespace
+		l.env.SpokeArgoNamespace, l.env.RefusesOperation = n.cfg.ArgoNamespace, n.policy.refusesOperation
 	}
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{

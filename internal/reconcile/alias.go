@@ -43,16 +43,17 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 			}
 			ownership := kind.ReadOwnership(local, &l.env)
 			held, ok := s.kind.ReadReplica(local, &l.env)
-			if !ownership.Owned || !ok || ownership.Alias.Equal(alias) || engine.VersionOf(held.Content) != alias.Stored {
+			if !ownership.Owned || !ok || ownership.Alias.Equal(alias) || l.versionOf(s, local, held) != alias.Stored {
 				return local
 			}
 			return kind.WithAlias(local, alias)
 		})})
 }
 
-// release identifies the releases of both sides and the projection that they use.
+// release identifies the releases of both sides, the projection that they use, and the spoke's policy, which narrows
+// AppProjects.
 func (l *agentSync) release() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d%s", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection, l.reconciler.policy.ID))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -35,7 +35,7 @@ func (l *agentSync) apply(e engine.Apply) {
 			if s.cfg.Style == engine.OneShot && r.fail == nil {
 				l.begun(e)
 			}
-			l.applied(e.Scope, e.Key, e.Ticket, e.Content, r)
+			l.applied(e.Scope, e.Key, e.Ticket, l.permitted(s, e), r)
 		}})
 }
 
@@ -53,6 +53,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if s.cfg.Name == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
 		return l.leaveUnchanged(s, local)
 	}
+	if fail := l.refusedByPolicy(s, e); fail != nil {
+		return decision{fail: fail}
+	}
 	ownership := kind.Ownership{Owned: true}
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
@@ -64,10 +67,10 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 		}
 		ownership = claimed
 	}
-	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, ownership, &l.env)
+	merged, err := l.mergeNarrowed(s, local, e, ownership)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
 		ownership.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
-		merged, err = s.kind.Merge(local, e.Key, e.Content, e.Extra, ownership, &l.env)
+		merged, err = l.mergeNarrowed(s, local, e, ownership)
 	}
 	if err != nil {
 		return decision{fail: failure(err)}
@@ -94,8 +97,8 @@ func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object
 		return ownership, &decision{fail: &Failure{Code: engine.Unavailable, Message: engine.StaleView}}
 	}
 	if !ownership.Owned && l.reconciler.cfg.Side == kind.Spoke {
-		if !l.mayAdopt(e.Content) {
-			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never"}}
+		if by := l.forbidsAdoption(local, e.Content); by != "" {
+			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never (" + by + ")"}}
 		}
 		ownership.Adopted = ownership.Adopted || !ownership.Foreign
 	}
@@ -113,16 +116,20 @@ func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object
 	return ownership, nil
 }
 
-// mayAdopt reports whether an object that we do not own may be adopted. The hub's object may override the policy of the
-// spoke.
-func (l *agentSync) mayAdopt(content []byte) bool {
-	switch kind.ContentAnnotation(content, kind.AdoptionPolicy) {
-	case "always":
-		return true
-	case "never":
-		return false
+// forbidsAdoption returns what forbids that an object which we do not own is adopted, or "". The strictest wins: neither
+// side can allow what the other one forbids.
+func (l *agentSync) forbidsAdoption(local *kind.Object, content []byte) string {
+	switch {
+	case l.reconciler.cfg.Policy.AdoptNever:
+		return "--adoption-policy of the agent"
+	case l.reconciler.policy.Policy != nil && l.reconciler.policy.Policy.NeverAdopts():
+		return "adoption of an AgentPolicy"
+	case local.Annotation(kind.AdoptionPolicy) == "never":
+		return "annotation of the spoke's object"
+	case kind.ContentAnnotation(content, kind.AdoptionPolicy) == "never":
+		return "annotation of the hub's object"
 	}
-	return !l.reconciler.cfg.Policy.AdoptNever
+	return ""
 }
 
 // onHold is the decision for a deletion that the hub alone may not order.
@@ -146,6 +153,9 @@ func (l *agentSync) recreates(s *scope, ownership kind.Ownership, content []byte
 // discard deletes an object without its workloads and without running its delete hooks. It decides again after each of
 // its two writes.
 func (l *agentSync) discard(local *kind.Object) decision {
+	if fail := l.refusedDeletion(kind.ApplicationScope, local); fail != nil {
+		return decision{fail: fail}
+	}
 	if stripped, changed := kind.StripArgoFinalizers(local); changed {
 		return decision{verb: Update, object: stripped, again: true}
 	}
@@ -192,7 +202,7 @@ func (l *agentSync) storedVersion(s *scope, o *kind.Object) engine.Version {
 	if !ok {
 		return engine.Version{}
 	}
-	return engine.VersionOf(held.Content)
+	return l.versionOf(s, o, held)
 }
 
 // whileOpen ends a job with its session. Another session, maybe with another principal replica, may decide otherwise.
@@ -216,8 +226,14 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 	if !ok {
 		return decision{gone: true}
 	}
+	if frozen := l.reconciler.policy.Frozen; frozen != "" && !local.IsDeleting() {
+		return decision{fail: &Failure{Code: engine.NotAllowed, Message: frozen}}
+	}
 	if remover.Keeps(local) && !local.IsDeleting() {
 		return decision{verb: Update, object: remover.Release(local, &l.env)}
+	}
+	if fail := l.refusedDeletion(s.cfg.Name, local); fail != nil {
+		return decision{fail: fail}
 	}
 	if s.cfg.Name == kind.AppProjectScope && l.reconciler.cache.inUse(local.Name()) {
 		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still uses this project", RetryAfter: 2 * engine.Second}}
@@ -245,13 +261,13 @@ func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content
 	in.Deleting = r.object != nil && r.object.IsDeleting()
 	if r.object != nil && s.cfg.Style != engine.OneShot {
 		if held, ok := s.kind.ReadReplica(r.object, &l.env); ok && (held.Ownership.Owned || s.cfg.Style == engine.Attached) {
-			in.Stored, in.Size, in.SourceRevision = engine.VersionOf(held.Content), len(held.Content), held.Ownership.SourceRevision
+			in.Stored, in.Size, in.SourceRevision = l.versionOf(s, r.object, held), len(held.Content), held.Ownership.SourceRevision
 			in.Lost = droppedFields(s, content, held.Content)
 		}
 	}
 	if r.replaced != nil && s.cfg.Style != engine.OneShot {
 		if held, ok := s.kind.ReadReplica(r.replaced, &l.env); ok {
-			in.Replaced = engine.VersionOf(held.Content)
+			in.Replaced = l.versionOf(s, r.replaced, held)
 			in.Contested = droppedFields(s, content, held.Content)
 		}
 	}

@@ -41,6 +41,9 @@ func (c *cascade) decide(local *kind.Object) decision {
 	case ownership.Source != kind.ContentUID(c.apply.Content):
 		return decision{gone: true}
 	}
+	if fail := c.sync.refusedDeletion(kind.ApplicationScope, local); fail != nil {
+		return decision{fail: fail}
+	}
 	merged, err := kind.MergeCascade(local, c.apply.Content, &c.sync.env)
 	switch {
 	case err != nil:

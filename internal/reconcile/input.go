@@ -95,6 +95,13 @@ type Confirm struct{ Agent, ID string }
 // WriteOutage reports on an agent that its API server does not accept writes. If Reason is empty, it accepts them.
 type WriteOutage struct{ Reason string }
 
+// PolicyChanged has what the workload cluster allows its hub. Before the first one, everything is allowed.
+type PolicyChanged struct {
+	ID     string // changes with Policy
+	Policy SpokePolicy
+	Frozen string // why nothing from the hub is changed now; empty if it is
+}
+
 // Tick reports that the time of NextWake has come.
 type Tick struct{}
 
@@ -108,11 +115,12 @@ func (Register) input()    {}
 func (Unregister) input()  {}
 func (FromPeer) input()    {}
 
-func (ArgoSettings) input() {}
-func (Schema) input()       {}
-func (Confirm) input()      {}
-func (WriteOutage) input()  {}
-func (Tick) input()         {}
+func (ArgoSettings) input()  {}
+func (Schema) input()        {}
+func (Confirm) input()       {}
+func (WriteOutage) input()   {}
+func (PolicyChanged) input() {}
+func (Tick) input()          {}
 
 // Effect is one of the types below.
 type Effect interface{ effect() }

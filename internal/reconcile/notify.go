@@ -136,7 +136,7 @@ func (l *agentSync) recordUnsendable(item itemName, reason string) {
 func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
 		if held, ok := s.kind.ReadReplica(is, &l.env); ok {
-			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Stored: engine.VersionOf(held.Content), Size: len(held.Content),
+			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Stored: l.versionOf(s, is, held), Size: len(held.Content),
 				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: held.Ownership.Alias.Alias, Lossy: len(held.Ownership.Alias.Lost) > 0, SourceRevision: held.Ownership.SourceRevision})
 			return
 		}

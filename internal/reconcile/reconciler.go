@@ -71,6 +71,7 @@ type Reconciler struct {
 
 	credentialArrivals arrivals          // spoke
 	commands           commands          // spoke
+	policy             spokePolicy       // spoke
 	repositories       repositoryTracker // hub: repositories and their projects
 	placements         placements        // hub: Applications and their projects
 	fleet              fleetCheck        // hub
@@ -169,6 +170,8 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		if l := n.syncs[""]; l != nil {
 			l.step(engine.SetWriteOutage{Reason: in.Reason})
 		}
+	case PolicyChanged:
+		n.policyChanged(in)
 	case FleetRecord:
 		n.fleetRecord(in)
 	case FleetOthers:

@@ -61,43 +61,51 @@ type property struct {
 	} `json:"x-kubernetes-validations"`
 }
 
-func TestReference_AgentResourceIsCurrent(t *testing.T) {
-	var definition struct {
-		Spec struct {
-			Group    string
-			Names    struct{ Kind, Plural string }
-			Versions []struct {
-				Name    string
-				Columns []struct {
-					Name     string
-					JSONPath string
-					Priority int
-				} `json:"additionalPrinterColumns"`
-				Schema struct{ OpenAPIV3Schema *property }
+func TestReference_ResourcesAreCurrent(t *testing.T) {
+	for _, c := range []struct{ crd, page, where string }{
+		{"agents", "agent-resource.md", "the namespace of Argo CD on the hub"},
+		{"agentpolicies", "agentpolicy-resource.md", "the namespace of the agent on a workload cluster"},
+	} {
+		var definition struct {
+			Spec struct {
+				Group    string
+				Names    struct{ Kind, Plural string }
+				Versions []struct {
+					Name    string
+					Columns []struct {
+						Name     string
+						JSONPath string
+						Priority int
+					} `json:"additionalPrinterColumns"`
+					Schema struct{ OpenAPIV3Schema *property }
+				}
 			}
 		}
-	}
-	if err := yaml.Unmarshal([]byte(read(t, root+"/install/crds/agents.yaml")), &definition); err != nil {
-		t.Fatal(err)
-	}
-	version := definition.Spec.Versions[0]
-	all := version.Schema.OpenAPIV3Schema
-	var b strings.Builder
-	fmt.Fprintf(&b, "<!-- Made from install/crds/agents.yaml: go test ./test/docs -update -->\n# The Agent resource\n\n"+
-		"`%s/%s`, kind `%s`, in the namespace of Argo CD on the hub. %s\n", definition.Spec.Group, version.Name, definition.Spec.Names.Kind, oneLine(all.Description))
-	for _, part := range []string{"spec", "status"} {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", part, oneLine(all.Properties[part].Description))
-		fields(&b, part+".", all.Properties[part])
-	}
-	b.WriteString("\n## Columns\n\n`kubectl get agents` shows, and more with `-o wide`:\n\n| column | of | |\n|---|---|---|\n")
-	for _, column := range version.Columns {
-		wide := ""
-		if column.Priority > 0 {
-			wide = "wide"
+		if err := yaml.Unmarshal([]byte(read(t, root+"/install/crds/"+c.crd+".yaml")), &definition); err != nil {
+			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", column.Name, strings.ReplaceAll(column.JSONPath, "|", `\|`), wide)
+		version, names := definition.Spec.Versions[0], definition.Spec.Names
+		all := version.Schema.OpenAPIV3Schema
+		var b strings.Builder
+		fmt.Fprintf(&b, "<!-- Made from install/crds/%s.yaml: go test ./test/docs -update -->\n# The %s resource\n\n"+
+			"`%s/%s`, kind `%s`, in %s. %s\n", c.crd, names.Kind, definition.Spec.Group, version.Name, names.Kind, c.where, oneLine(all.Description))
+		for _, part := range []string{"spec", "status"} {
+			if all.Properties[part] == nil {
+				continue
+			}
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", part, oneLine(all.Properties[part].Description))
+			fields(&b, part+".", all.Properties[part])
+		}
+		fmt.Fprintf(&b, "\n## Columns\n\n`kubectl get %s` shows, and more with `-o wide`:\n\n| column | of | |\n|---|---|---|\n", names.Plural)
+		for _, column := range version.Columns {
+			wide := ""
+			if column.Priority > 0 {
+				wide = "wide"
+			}
+			fmt.Fprintf(&b, "| %s | `%s` | %s |\n", column.Name, strings.ReplaceAll(column.JSONPath, "|", `\|`), wide)
+		}
+		matches(t, c.page, b.String())
 	}
-	matches(t, "agent-resource.md", b.String())
 }
 
 func fields(b *strings.Builder, path string, p *property) {

@@ -47,7 +47,9 @@ func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 
 // Helm requires CRDs inside the chart and does not support symbolic links.
 func TestChart_HasDefinitions(t *testing.T) {
-	matches(t, filepath.Join(chart, "files", "crds", "agents.yaml"), read(t, folder, "crds", "agents.yaml"))
+	for _, file := range []string{"agents.yaml", "agentpolicies.yaml"} {
+		matches(t, filepath.Join(chart, "files", "crds", file), read(t, folder, "crds", file))
+	}
 }
 
 // matches compares a file with its generated content. With -update, it writes the file.

@@ -33,18 +33,26 @@ type schema struct {
 }
 
 func TestCRD_MatchesTypes(t *testing.T) {
-	text, err := os.ReadFile("../../../install/crds/agents.yaml")
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		plural, kind string
+		typ          reflect.Type
+	}{
+		{Resource, Kind, reflect.TypeFor[Agent]()},
+		{PolicyResource, PolicyKind, reflect.TypeFor[AgentPolicy]()},
+	} {
+		text, err := os.ReadFile("../../../install/crds/" + c.plural + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var crd crdFile
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			t.Fatal(err)
+		}
+		if len(crd.Spec.Versions) != 1 || crd.Spec.Group != Group || crd.Spec.Names.Kind != c.kind || crd.Spec.Names.Plural != c.plural || crd.Spec.Versions[0].Name != Version {
+			t.Fatalf("the CRD is for %+v", crd.Spec)
+		}
+		compare(t, c.kind, c.typ, crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	}
-	var crd crdFile
-	if err := yaml.Unmarshal(text, &crd); err != nil {
-		t.Fatal(err)
-	}
-	if len(crd.Spec.Versions) != 1 || crd.Spec.Group != Group || crd.Spec.Names.Kind != Kind || crd.Spec.Names.Plural != Resource || crd.Spec.Versions[0].Name != Version {
-		t.Fatalf("the CRD is for %+v", crd.Spec)
-	}
-	compare(t, "Agent", reflect.TypeFor[Agent](), crd.Spec.Versions[0].Schema.OpenAPIV3Schema)
 }
 
 // compare compares a type with its schema.
@@ -60,6 +68,8 @@ func compare(t *testing.T, path string, typ reflect.Type, s schema) {
 		if s.Format != "date-time" {
 			t.Errorf("%s is a time, but its format is %q", path, s.Format)
 		}
+	case typ == reflect.TypeFor[metav1.Duration]():
+		want = "string"
 	case typ == reflect.TypeFor[metav1.ObjectMeta]():
 		want = "object"
 	case typ.Kind() == reflect.Struct:
@@ -75,6 +85,8 @@ func compare(t *testing.T, path string, typ reflect.Type, s schema) {
 		want = "string"
 	case typ.Kind() == reflect.Bool:
 		want = "boolean"
+	case typ.Kind() == reflect.Int:
+		want = "integer"
 	case typ.Kind() == reflect.Int64 || typ.Kind() == reflect.Uint64:
 		want = "integer"
 		if s.Format != "int64" {

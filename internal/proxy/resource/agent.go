@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/trace"
@@ -19,6 +20,7 @@ type Agent struct {
 	kinds   *kindResolver
 	masks   *masks
 	tunnels *connlistener.Listener
+	policy  atomic.Pointer[Policy]
 }
 
 // NewAgent returns an Agent. Run it.
@@ -32,6 +34,7 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		masks:   &masks{key: config.MaskKey},
 		tunnels: connlistener.New(),
 	}
+	a.policy.Store(&config.Policy)
 	a.proxy = httputil.ReverseProxy{
 		Rewrite:        a.rewrite,
 		Transport:      &transportSelector{server: config.Server},
@@ -40,6 +43,15 @@ func NewAgent(config AgentConfig) (*Agent, error) {
 		ErrorLog:       errorLog(config.Log),
 	}
 	return a, nil
+}
+
+// SetPolicy replaces the policy for new requests.
+func (a *Agent) SetPolicy(policy Policy) error {
+	if err := policy.Check(); err != nil {
+		return err
+	}
+	a.policy.Store(&policy)
+	return nil
 }
 
 // agentRequest is the state of one request. It is in the request's context.
@@ -97,7 +109,8 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	v.request = parse(r, query)
 	v.span = startSpan(r.Context(), a.config.Trace, r, &v.request)
 	a.mapName(v, r)
-	decider := decider{policy: &a.config.Policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
+	policy := a.policy.Load()
+	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
 	if v.app, status = decider.decide(r, &v.request); status != nil {
 		return status
 	}
@@ -105,7 +118,7 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	if status := rejectStaleWrite(r, a.config.MaxWriteAge); status != nil {
 		return status
 	}
-	v.masked = a.config.Policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
+	v.masked = policy.Secrets != SecretsPlain && v.request.Group == "" && v.request.Resource == "secrets"
 	if v.masked {
 		return a.masks.prepare(r)
 	}

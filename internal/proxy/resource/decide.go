@@ -29,7 +29,10 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, denied *Statu
 	}
 	class := classOf(r, q)
 	if setting := p.switchedOff(class); setting != "" {
-		return "", forbidden(q, setting, "this is disabled")
+		return "", p.disabled(q, setting)
+	}
+	if q.Group == policyGroup && class != classRead {
+		return "", forbidden(q, SettingWrites, "only users of the workload cluster can change its AgentPolicies")
 	}
 	mayCreate := p.NoCreate && class == classWrite && isApply(r)
 	if p.Level == LevelAll && !mayCreate {
@@ -102,11 +105,21 @@ func (d *decider) decidePath(r *http.Request, q *Request) *Status {
 	case d.policy.Level != LevelAll:
 		return forbidden(q, SettingLevel, "it is neither an object nor discovery")
 	case read && d.policy.NoReads:
-		return forbidden(q, SettingReads, "this is disabled")
+		return d.policy.disabled(q, SettingReads)
 	case !read && d.policy.NoWrites:
-		return forbidden(q, SettingWrites, "this is disabled")
+		return d.policy.disabled(q, SettingWrites)
 	}
 	return nil
+}
+
+// policyGroup is the API group of AgentPolicies.
+const policyGroup = "argocd-agent.argoproj-labs.io"
+
+func (p *Policy) disabled(q *Request, setting string) *Status {
+	if by := p.DisabledBy[setting]; by != "" {
+		return forbidden(q, setting, by)
+	}
+	return forbidden(q, setting, "this is disabled")
 }
 
 // belongs reports whether a request is for one object of an Application: by name, by a field selector, or its events.

@@ -52,6 +52,9 @@ type Policy struct {
 	NoCreate bool // creation of objects
 	NoLogs   bool // logs of pods
 	NoExec   bool // exec, attach, port-forward, proxies into pods, debug containers
+
+	// DisabledBy has what disabled an access instead of the setting, for messages: by setting.
+	DisabledBy map[string]string
 }
 
 // Check validates a policy.

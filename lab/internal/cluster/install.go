@@ -36,10 +36,12 @@ func (c *Cluster) install(ctx context.Context) error {
 			return err
 		}
 	}
+	ours := "agentpolicies.yaml"
 	if c.Spec.Role == model.Hub {
-		if err := c.applyFiles(ctx, []string{filepath.Join(c.lab.Install, "crds", "agents.yaml")}); err != nil {
-			return err
-		}
+		ours = "agents.yaml"
+	}
+	if err := c.applyFiles(ctx, []string{filepath.Join(c.lab.Install, "crds", ours)}); err != nil {
+		return err
 	}
 	if err := c.installIdentity(ctx); err != nil {
 		return err

@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	v1alpha1 "github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/policy"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+var agentPolicies = kind.Resource{Group: v1alpha1.Group, Version: v1alpha1.Version, Plural: v1alpha1.PolicyResource, Kind: v1alpha1.PolicyKind}
+
+// policies passes the AgentPolicies of the agent's namespace to the reconcile core and to live access. If they cannot be
+// read, the agent does not connect: what it does not know could forbid everything.
+type policies struct {
+	agent *agent
+	known chan struct{} // closed when the first policy is posted
+
+	watches sync.WaitGroup
+
+	mu     sync.Mutex
+	byName map[string]v1alpha1.AgentPolicy
+	stop   context.CancelFunc // ends the watch of AgentPolicies; nil if the CRD is not installed
+	timer  *time.Timer        // for the end of a freeze
+	posted bool
+}
+
+func newPolicies(a *agent) *policies {
+	return &policies{agent: a, known: make(chan struct{}), byName: map[string]v1alpha1.AgentPolicy{}}
+}
+
+// installed starts or ends the watch of AgentPolicies with their CRD. Without the CRD the default policy holds.
+func (p *policies) installed(ctx context.Context, installed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case installed && p.stop == nil:
+		ctx, p.stop = context.WithCancel(ctx)
+		w := kube.NewWatcher(p.agent.client, kube.Watch{Resource: agentPolicies, Namespace: p.agent.cfg.Namespace}, p.observe, p.agent.log, p.agent.cfg.Jitter)
+		p.watches.Go(func() { _ = w.Run(ctx) }) // it ends with its context; other watches check the API server's store
+	case !installed:
+		if p.stop != nil {
+			p.stop()
+			p.stop = nil
+		}
+		clear(p.byName)
+		p.post(ctx)
+	}
+}
+
+// run waits for the watches to end.
+func (p *policies) run(ctx context.Context) error {
+	<-ctx.Done()
+	p.watches.Wait()
+	return nil
+}
+
+// observe handles an input of the watch of AgentPolicies.
+func (p *policies) observe(ctx context.Context, in reconcile.Input) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the CRD was removed
+	}
+	switch in := in.(type) {
+	case reconcile.List:
+		clear(p.byName)
+		for _, o := range in.Objects {
+			p.set(o)
+		}
+	case reconcile.Observed:
+		p.set(in.Object)
+	case reconcile.Deleted:
+		delete(p.byName, in.Ref.Name)
+	default:
+		return nil // what was read last stays
+	}
+	p.post(ctx)
+	return nil
+}
+
+func (p *policies) set(o *kind.Object) {
+	var ap v1alpha1.AgentPolicy
+	if err := json.Unmarshal(o.Raw(), &ap); err != nil { // the CRD's schema does not allow it
+		ap.Name, ap.Spec = o.Name(), v1alpha1.PolicySpec{Projects: []string{}, Adoption: "unreadable: " + err.Error()}
+	}
+	p.byName[o.Name()] = ap
+}
+
+// post compiles what was read and passes it on. The caller must hold mu.
+func (p *policies) post(ctx context.Context) {
+	list := make([]v1alpha1.AgentPolicy, 0, len(p.byName))
+	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
+		list = append(list, p.byName[name])
+	}
+	a, now := p.agent, time.Now()
+	in := reconcile.PolicyChanged{ID: policyID(list)}
+	access := v1alpha1.LiveAccess{}
+	compiled, err := policy.Compile(policy.Env{Mode: a.cfg.Mode, ArgoNamespace: a.cfg.Namespace, AgentNamespace: a.cfg.Namespace}, list)
+	switch {
+	case err != nil:
+		in.Frozen = fmt.Sprintf("%v. Nothing from the hub is changed until a user of the workload cluster corrects it", err)
+		a.log.ErrorContext(ctx, "Refusing all changes from the hub because an AgentPolicy is invalid", "error", err)
+	default:
+		in.Policy, access = compiled, compiled.LiveAccess()
+		if v := compiled.Frozen(now); v != nil {
+			in.Frozen = v.Error()
+			p.after(ctx, compiled.ThawsAt(now).Sub(now))
+		}
+	}
+	a.log.InfoContext(ctx, "Using AgentPolicies", "policies", len(list), "frozen", in.Frozen != "")
+	_ = a.runner.Post(ctx, in) // fails only if ctx ends
+	if a.live.proxy != nil {
+		if err := a.live.proxy.SetPolicy(limitLive(a.cfg.Live.Policy, access, in.Frozen)); err != nil {
+			a.log.ErrorContext(ctx, "Failed to limit live access", "error", err)
+		}
+	}
+	if !p.posted {
+		p.posted = true
+		close(p.known)
+	}
+}
+
+// after posts again when a freeze ends. The caller must hold mu.
+func (p *policies) after(ctx context.Context, d time.Duration) {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.timer = time.AfterFunc(d, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if ctx.Err() == nil {
+			p.post(ctx)
+		}
+	})
+}
+
+// policyID identifies AgentPolicies by their content.
+func policyID(list []v1alpha1.AgentPolicy) string {
+	hash := sha256.New()
+	for _, ap := range list {
+		spec, _ := json.Marshal(ap.Spec) // plain data
+		fmt.Fprintf(hash, "%q %d %s\n", ap.Name, len(spec), spec)
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8])
+}
+
+// limitLive returns the live access that settings, AgentPolicies and a freeze allow together.
+func limitLive(settings resource.Policy, access v1alpha1.LiveAccess, frozen string) resource.Policy {
+	out := settings
+	out.DisabledBy = map[string]string{}
+	disable := func(flag *bool, setting, reason string) {
+		if !*flag {
+			*flag, out.DisabledBy[setting] = true, reason
+		}
+	}
+	const by = "an AgentPolicy of the workload cluster (liveAccess.%s) forbids it"
+	if !access.Read {
+		disable(&out.NoReads, resource.SettingReads, fmt.Sprintf(by, "read"))
+		disable(&out.NoLogs, resource.SettingLogs, fmt.Sprintf(by, "read"))
+	}
+	if !access.Write {
+		disable(&out.NoWrites, resource.SettingWrites, fmt.Sprintf(by, "write"))
+	}
+	if !access.Exec {
+		disable(&out.NoExec, resource.SettingExec, fmt.Sprintf(by, "exec"))
+	}
+	if !access.Secrets {
+		out.Secrets = resource.SecretsMasked
+	}
+	if frozen != "" {
+		disable(&out.NoWrites, resource.SettingWrites, frozen)
+		disable(&out.NoExec, resource.SettingExec, frozen)
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// This file enforces on a spoke what its cluster allows the hub. The hub's objects are rejected or narrowed. What is
+// already on the cluster stays as it is: a policy deletes nothing.
+
+// SpokePolicy is what a workload cluster allows its hub. Objects are passed as they would be written. An error says which
+// rule forbids it.
+type SpokePolicy interface {
+	Application(o *kind.Object) error
+	// Project returns an AppProject with only what is allowed.
+	Project(o *kind.Object) (*kind.Object, error)
+	Operation(app *kind.Object, operation []byte) error
+	// NeverAdopts reports whether objects that the agent did not create stay as they are.
+	NeverAdopts() bool
+	// DeletionBudget returns how many Applications the hub can delete in which time. If limited is false, there is no
+	// limit.
+	DeletionBudget() (limit int, window engine.Time, limited bool)
+}
+
+// spokePolicy is the current policy of a spoke.
+type spokePolicy struct {
+	PolicyChanged
+	deletions map[string]engine.Time // by UID: Applications deleted for the hub within the window; at most its limit
+}
+
+// policyChanged replaces the policy. The session ends, so that everything is compared and decided again with the new
+// policy: what was rejected is requested again, and what the old policy allowed and is not written yet is not written.
+func (n *Reconciler) policyChanged(in PolicyChanged) {
+	if n.cfg.Side != kind.Spoke || n.policy.ID == in.ID && n.policy.Frozen == in.Frozen {
+		return
+	}
+	n.policy.PolicyChanged = in
+	l := n.syncs[""]
+	for i := range l.scopes {
+		s := &l.scopes[i]
+		if l.known && s.cfg.Role == engine.Replica && s.cfg.Style == engine.Mirror {
+			for _, o := range l.objects(s.kind.Resource()) {
+				if own := s.own(o); own != nil {
+					l.reportStored(s, own, own)
+				}
+			}
+		}
+	}
+	if session, ok := l.peer.Session(); ok {
+		n.emit(ToPeer{Effect: engine.CloseSession{Session: session, Code: engine.ShuttingDown, Message: "the policy of the workload cluster has changed"}})
+	}
+}
+
+func (p *spokePolicy) refusesOperation(app *kind.Object, operation []byte) error {
+	switch {
+	case p.Frozen != "":
+		return errors.New(p.Frozen)
+	case p.Policy == nil:
+		return nil
+	}
+	return p.Policy.Operation(app, operation)
+}
+
+// versionOf returns the version of what an object contains. An object that the policy does not allow as it is gets a
+// version that no owner has, so that the owner sends it again: an AppProject is then narrowed, an Application is rejected
+// with the reason and stays.
+func (l *agentSync) versionOf(s *scope, o *kind.Object, held kind.ReplicaItem) engine.Version {
+	p := l.reconciler.policy.Policy
+	if p == nil || s.cfg.Style != engine.Mirror || !held.Ownership.Owned {
+		return engine.VersionOf(held.Content)
+	}
+	allowed := true
+	switch s.cfg.Name {
+	case kind.ApplicationScope:
+		allowed = p.Application(o) == nil
+	case kind.AppProjectScope:
+		narrowed, err := p.Project(o)
+		allowed = err == nil && kind.Same(o, narrowed)
+	}
+	if !allowed {
+		return engine.VersionOf(append([]byte("not allowed by the policy: "), held.Content...))
+	}
+	return engine.VersionOf(held.Content)
+}
+
+// refusedByPolicy returns why an item is not applied, or nil.
+func (l *agentSync) refusedByPolicy(s *scope, e engine.Apply) *Failure {
+	p := &l.reconciler.policy
+	switch {
+	case s.cfg.Style != engine.Mirror:
+		return nil
+	case p.Frozen != "":
+		return &Failure{Code: engine.NotAllowed, Message: p.Frozen}
+	case p.Policy == nil || s.cfg.Name != kind.ApplicationScope:
+		return nil
+	}
+	o, err := s.kind.Merge(nil, e.Key, e.Content, nil, kind.Ownership{Owned: true}, &l.env)
+	if err != nil {
+		return failure(err)
+	}
+	if err := p.Policy.Application(o); err != nil {
+		return &Failure{Code: engine.NotAllowed, Message: err.Error()}
+	}
+	return nil
+}
+
+// mergeNarrowed merges received content into the local object. An AppProject gets only what the policy allows.
+func (l *agentSync) mergeNarrowed(s *scope, local *kind.Object, e engine.Apply, mark kind.Ownership) (*kind.Object, error) {
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
+	p := &l.reconciler.policy
+	if err != nil || p.Policy == nil || s.cfg.Name != kind.AppProjectScope || s.cfg.Role != engine.Replica || l.reconciler.cfg.Side != kind.Spoke {
+		return merged, err
+	}
+	narrowed, err := p.Policy.Project(merged)
+	if err != nil {
+		return nil, &kind.RejectError{Code: engine.NotAllowed, Message: err.Error()}
+	}
+	return narrowed, nil
+}
+
+// permitted returns the part of an item's content that the policy allows. It is what the object should contain.
+func (l *agentSync) permitted(s *scope, e engine.Apply) []byte {
+	if l.reconciler.policy.Policy == nil || s.cfg.Name != kind.AppProjectScope {
+		return e.Content
+	}
+	if o, err := l.mergeNarrowed(s, nil, e, kind.Ownership{Owned: true}); err == nil {
+		if held, ok := s.kind.ReadReplica(o, &l.env); ok {
+			return held.Content
+		}
+	}
+	return e.Content
+}
+
+// refusedDeletion returns why an object must not be deleted for the hub now, or nil. An Application that may be deleted
+// counts against the budget of the policy, once. A deletion that has begun may end.
+func (l *agentSync) refusedDeletion(scope string, o *kind.Object) *Failure {
+	p := &l.reconciler.policy
+	if l.reconciler.cfg.Side != kind.Spoke || o.IsDeleting() {
+		return nil
+	}
+	if p.Frozen != "" {
+		return &Failure{Code: engine.NotAllowed, Message: p.Frozen}
+	}
+	if p.Policy == nil || scope != kind.ApplicationScope {
+		return nil
+	}
+	limit, window, limited := p.Policy.DeletionBudget()
+	now := l.reconciler.now
+	maps.DeleteFunc(p.deletions, func(_ string, at engine.Time) bool { return at+window <= now })
+	if _, counted := p.deletions[o.UID()]; counted || !limited {
+		return nil
+	}
+	if len(p.deletions) >= limit {
+		next := window
+		for _, at := range p.deletions {
+			next = min(next, at+window-now)
+		}
+		return &Failure{Code: engine.OnHold, RetryAfter: max(next, engine.Second), Message: fmt.Sprintf("the AgentPolicy of the workload cluster (deletions) allows "+
+			"the hub to delete %d Applications in %d s; the others wait until a user of that cluster raises spec.deletions.max, or the time is over", limit, window/engine.Second)}
+	}
+	if p.deletions == nil {
+		p.deletions = map[string]engine.Time{}
+	}
+	p.deletions[o.UID()] = now
+	return nil
+}
