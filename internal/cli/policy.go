@@ -137,9 +137,9 @@ func (p *Program) policyTestCommand() *cobra.Command {
 	cmd := p.withOutput(&cobra.Command{
 		Use:   "test",
 		Short: "Show what an AgentPolicy decides about Applications and AppProjects",
-		Long: `Shows what the agent would do with Applications and AppProjects from the hub. If an Application has an operation, the
-operation is decided too. Without --policy, the AgentPolicies of the workload cluster are used, and the default policy if
-there are none.
+		Long: `Shows what the agent would do with Applications and AppProjects from the hub. If an Application has an operation,
+the operation is decided too. Without --policy, the AgentPolicies of the workload cluster are used, and the default
+policy if there are none.
 
   allowed   the object is applied as it is
   narrowed  the AppProject is applied with only what the policy allows
@@ -252,12 +252,13 @@ func (p *Program) policyAdmissionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "admission",
 		Short: "Print a ValidatingAdmissionPolicy that enforces AgentPolicies in the API server",
-		Long: `Prints a ValidatingAdmissionPolicy and its binding. With them, the API server of the workload cluster refuses what the
-application controller must not deploy. The agent checks what Applications ask for. The API server checks what is written:
-it also covers manifests that set their own namespace, hooks, and mistakes of the agent. Both need the same AgentPolicies:
-apply the output again after a change.
+		Long: `Prints a ValidatingAdmissionPolicy and its binding. With them, the API server of the workload cluster refuses what
+the application controller must not deploy. The agent checks what Applications ask for. The API server checks what
+is written: it also covers manifests that set their own namespace, hooks, and mistakes of the agent. Both need the
+same AgentPolicies: apply the output again after a change.
 
-Namespaces and kinds are enforced. Projects, repositories, operations, deletions and CEL rules are decided by the agent alone.`,
+Namespaces and kinds are enforced. The agent alone decides about projects, repositories, operations, deletions and
+CEL rules.`,
 		Example: `  argocd-agentctl policy admission --agent-context w1 | kubectl --context w1 apply -f -
   argocd-agentctl policy admission --policy policy.yaml --service-account team-a/deployer`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
