@@ -251,7 +251,7 @@ func (p *Program) policyAdmissionCommand() *cobra.Command {
 	var accounts []string
 	cmd := &cobra.Command{
 		Use:   "admission",
-		Short: "Print a ValidatingAdmissionPolicy that enforces AgentPolicies in the API server",
+		Short: "Print a ValidatingAdmissionPolicy with the limits of AgentPolicies",
 		Long: `Prints a ValidatingAdmissionPolicy and its binding. With them, the API server of the workload cluster refuses what
 the application controller must not deploy. The agent checks what Applications ask for. The API server checks what
 is written: it also covers manifests that set their own namespace, hooks, and mistakes of the agent. Both need the
