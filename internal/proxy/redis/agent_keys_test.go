@@ -2,7 +2,10 @@ package redis
 
 import (
 	"bytes"
+	"context"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -233,4 +236,25 @@ func TestAgentKeys_AgentWithoutRedisReturnsError(t *testing.T) {
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
 	w.spokes["w1"].Run()
 	c.expect("$-1", "GET", channelKey("shop_cart"))
+}
+
+type notYet struct{}
+
+func (notYet) Error() string         { return "agent w1 is not connected" }
+func (notYet) NotYetConnected() bool { return true }
+
+// After a start of the principal, a request waits for an agent that is about to connect.
+func TestAgentKeys_WaitsForAgentsAfterStart(t *testing.T) {
+	var attempts atomic.Int64
+	w := newWorld(t, func(cfg *Config) {
+		dial := cfg.Dial
+		cfg.Dial = func(ctx context.Context, agent string) (net.Conn, error) {
+			if attempts.Add(1) <= 3 {
+				return nil, notYet{}
+			}
+			return dial(ctx, agent)
+		}
+	})
+	w.spokes["w1"].do("SET", treeKey("cart"), "tree")
+	w.user().expect("$4 tree", "GET", treeKey("shop_cart"))
 }

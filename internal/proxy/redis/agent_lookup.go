@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // agentLookup names a key of an agent as the hub requests it.
@@ -93,6 +95,10 @@ func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 	at := time.Now()
 	ctx, cancel := context.WithTimeoutCause(p.ctx, p.pool.cfg.Timeout, errTimeout)
 	r.value, r.err = p.fetch(ctx, l)
+	// After a start there is no last known value, and Argo CD ends the streams of its users after an error.
+	for notYetConnected(r.err) && time.Since(p.pool.began) < startPeriod && backoff.Sleep(ctx, firstRetry) {
+		r.value, r.err = p.fetch(ctx, l)
+	}
 	cancel()
 	p.pool.mu.Lock()
 	if r.err == nil && p.ctx.Err() == nil { // otherwise it can be the value of a forgotten agent
@@ -103,6 +109,12 @@ func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 	}
 	p.pool.mu.Unlock()
 	close(r.done)
+}
+
+// notYetConnected reports whether a DialFunc failed because the agent has not connected since the principal started.
+func notYetConnected(err error) bool {
+	var e interface{ NotYetConnected() bool }
+	return errors.As(err, &e) && e.NotYetConnected()
 }
 
 // fetch reads a value in the form in which the agent's Argo CD stored it, and converts it.

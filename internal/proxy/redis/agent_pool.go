@@ -14,12 +14,14 @@ const (
 	maxValue      = 64 << 20         // bytes of an uncompressed value
 	cacheBytes    = 256 << 20        // of all cached values
 	cacheMaxAge   = 10 * time.Minute // a fresh value is requested again after this time
+	startPeriod   = 10 * time.Second // in which agents connect to a principal that has started
 )
 
 // agentPool reads from the Redis servers of agents.
 type agentPool struct {
 	cfg    *Config
 	ctx    context.Context // of Server.Run
+	began  time.Time       // when Server.Run began
 	tasks  *sync.WaitGroup
 	counts *counters
 
@@ -48,7 +50,7 @@ type agentClient struct {
 	retry    chan struct{} // the agent's connection changed: retry immediately
 }
 
-func (a *agentPool) start(ctx context.Context) { a.ctx = ctx }
+func (a *agentPool) start(ctx context.Context) { a.ctx, a.began = ctx, time.Now() }
 
 // nextSeq returns a number that no channel had before. Cached values outlive channels, so a channel that is subscribed
 // again must not repeat a number. The caller must hold a.mu.

@@ -74,6 +74,9 @@ func (e *NotConnectedError) Error() string {
 	return fmt.Sprintf("agent %s is not connected since %s", e.Agent, e.Since.UTC().Format(time.RFC3339))
 }
 
+// NotYetConnected reports whether the agent has not connected since this principal started.
+func (e *NotConnectedError) NotYetConnected() bool { return e.Since.IsZero() }
+
 // AgentError is an agent's reason not to open a tunnel, or to break one.
 type AgentError struct {
 	Agent, Target, Reason string
