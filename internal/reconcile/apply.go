@@ -229,7 +229,9 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 	if frozen := l.reconciler.policy.Frozen; frozen != "" && !local.IsDeleting() {
 		return decision{fail: &Failure{Code: engine.NotAllowed, Message: frozen}}
 	}
-	if remover.Keeps(local) && !local.IsDeleting() {
+	// An adopted object existed before. It is released when it leaves the scope. Only an Application that a user deletes
+	// on the hub is deleted here too.
+	if byUser := deleted && s.cfg.Name == kind.ApplicationScope; remover.Keeps(local) && !byUser && !local.IsDeleting() {
 		return decision{verb: Update, object: remover.Release(local, &l.env)}
 	}
 	if fail := l.refusedDeletion(s.cfg.Name, local); fail != nil {

@@ -82,6 +82,14 @@ func TestRemove_OnSpoke(t *testing.T) {
 			t.Error("an adopted object keeps its ownership annotation")
 		}
 	}
+	// An Application that a user deletes on the hub is deleted here, also an adopted one. Other kinds are released.
+	if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, adopted, ``), true)); got != "delete" {
+		t.Errorf("adopted, deleted by a user: %s, want delete", got)
+	}
+	project := object(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"p","namespace":"argocd","annotations":{`+adopted+`}},"spec":{}}`)
+	if got := outcome(l.decideRemoval(l.scope(kind.AppProjectScope), project, true)); got != "update" {
+		t.Errorf("adopted project, deleted by a user: %s, want update", got)
+	}
 }
 
 func TestCascade_Decisions(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,10 @@ func TestPolicy_NarrowsProjects(t *testing.T) {
 				t.Errorf("%s: %d rejected", sc.Name, sc.Rejected)
 			}
 		}
+	}
+
+	if s, _ := p.sides[kind.Spoke].Status(""); slices.ContainsFunc(s.Scopes, func(sc engine.ScopeStatus) bool { return sc.Lossy > 0 }) {
+		t.Error("a narrowed project counts as not stored as it was written")
 	}
 
 	// A user widens it by hand: drift is corrected to what both sides allow.

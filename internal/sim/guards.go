@@ -133,7 +133,7 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 	case !ownedByAgent(ch.old):
 		bad("deletes what is not ours:")
 	case w.ledger.mayCascade(s, source):
-	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets:
+	case ch.old.Annotation(adoptedKey) == "true" && ch.ref.Resource != kind.Secrets && !w.ledger.goneFromHub[source]:
 		bad("deletes what it had adopted:")
 	case w.ledger.mayRemove(s, source), w.misplaced(s, source, ch.ref):
 	default:

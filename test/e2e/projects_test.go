@@ -169,8 +169,10 @@ func TestAdoption_FollowsPolicy(t *testing.T) {
 	spoke.app(lab.ArgoCDNamespace, "left-alone").becomes(t, label("made", "there"))
 	refused.becomes(t, showsNo("AgentError"), synced, healthyApp)
 
-	hubApp.delete(t) // it existed before and is released, not deleted
-	spoke.app(lab.ArgoCDNamespace, "adopted").becomes(t, annotation(sourceUID, ""))
+	refused.edit(t, func(u *unstructured.Unstructured) { setLabel(u, ignore, "true") }) // it leaves the scope and is released
+	spoke.app(lab.ArgoCDNamespace, "left-alone").becomes(t, annotation(sourceUID, ""))
+	hubApp.delete(t) // a user asks for it
+	spoke.app(lab.ArgoCDNamespace, "adopted").goes(t)
 }
 
 func TestManagedProject_InheritsGlobalProjects(t *testing.T) {
