@@ -174,7 +174,13 @@ func interruptions(t *testing.T, w *testEnv) {
 		if err := w.Restart(t.Context(), "managed/redis"); err != nil {
 			t.Fatal(err)
 		}
-		again(t, 1) // the Argo CD controller writes a tree only if it changes
+		s.scale(t, 1) // the Argo CD controller writes a tree only if it changes
+		await(t, "the tree to be written again", func() error {
+			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)
+			return err
+		})
+		watch = s.watchTree(t) // Argo CD ends a stream that reads its tree before that
+		again(t, 1)
 	})
 	t.Run("the Redis of the hub is restarted", func(t *testing.T) {
 		if err := w.Restart(t.Context(), "hub/redis"); err != nil {
