@@ -63,8 +63,11 @@ func (o *policyOptions) load(ctx context.Context, p *Program) (policy.Env, []v1a
 			}
 			for _, raw := range objects {
 				var ap v1alpha1.AgentPolicy
-				if err := yaml.UnmarshalStrict(raw, &ap); err != nil || ap.Kind != v1alpha1.PolicyKind {
-					return env, nil, fmt.Errorf("%s: not an AgentPolicy (%s): %v", file, ap.Kind, err)
+				if err := yaml.UnmarshalStrict(raw, &ap); err != nil {
+					return env, nil, fmt.Errorf("%s: parse AgentPolicy: %w", file, err)
+				}
+				if ap.Kind != v1alpha1.PolicyKind {
+					return env, nil, fmt.Errorf("%s: %s %s is not an AgentPolicy", file, ap.Kind, ap.Name)
 				}
 				list = append(list, ap)
 			}
@@ -215,7 +218,7 @@ func policyResultOf(object string, err error) policyResult {
 		return policyResult{Object: object, Decision: "allowed"}
 	}
 	r := policyResult{Object: object, Decision: "refused", Reason: err.Error()}
-	if v, ok := errors.AsType[*policy.Violation](err); ok {
+	if v, ok := errors.AsType[*policy.ViolationError](err); ok {
 		r.Policy, r.Rule, r.Reason = v.Policy, v.Rule, v.Reason
 	}
 	return r

@@ -26,14 +26,14 @@ type Env struct {
 	AgentNamespace string // of the agent
 }
 
-// Violation says which rule of a policy forbids something, and why.
-type Violation struct {
+// ViolationError says which rule of a policy forbids something, and why.
+type ViolationError struct {
 	Policy string // name of the AgentPolicy; empty: a default
 	Rule   string // field or name of the rule
 	Reason string
 }
 
-func (v *Violation) Error() string {
+func (v *ViolationError) Error() string {
 	if v.Policy == "" {
 		return fmt.Sprintf("the workload cluster's default policy (%s) forbids it: %s", v.Rule, v.Reason)
 	}
@@ -109,12 +109,12 @@ func (c *compiled) check() error {
 	return nil
 }
 
-func (c *compiled) violation(rule, format string, args ...any) *Violation {
-	return &Violation{Policy: c.name, Rule: rule, Reason: fmt.Sprintf(format, args...)}
+func (c *compiled) violation(rule, format string, args ...any) *ViolationError {
+	return &ViolationError{Policy: c.name, Rule: rule, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Frozen returns why no change of the hub is applied at a time; nil: changes are applied.
-func (p *Policy) Frozen(now time.Time) *Violation {
+func (p *Policy) Frozen(now time.Time) *ViolationError {
 	for _, c := range p.policies {
 		if f := c.spec.Freeze; f != nil && now.Before(f.Until.Time) {
 			reason := "changes are frozen until " + f.Until.UTC().Format(time.RFC3339)
@@ -164,7 +164,7 @@ func (p *Policy) Application(o *kind.Object) error {
 	return nil
 }
 
-func (p *Policy) application(o *kind.Object) *Violation {
+func (p *Policy) application(o *kind.Object) *ViolationError {
 	spec := o.Get("spec")
 	namespace := rawjson.Text(spec, "destination", "namespace")
 	for _, c := range p.policies {

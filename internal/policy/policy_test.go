@@ -39,13 +39,16 @@ func parse(t *testing.T, objectKind, rest string) *kind.Object {
 
 // ruleOf returns the rule that an error names, or "".
 func ruleOf(err error) string {
-	if v, ok := errors.AsType[*Violation](err); ok {
+	if v, ok := errors.AsType[*ViolationError](err); ok {
 		return v.Rule
 	}
 	return ""
 }
 
-func app(t *testing.T, spec string) *kind.Object { return parse(t, "Application", `"spec":`+spec) }
+func app(t *testing.T, spec string) *kind.Object {
+	t.Helper()
+	return parse(t, "Application", `"spec":`+spec)
+}
 
 func TestApplication_Limits(t *testing.T) {
 	const plain = `{"project":"team-a","source":{"repoURL":"https://git/a"},"destination":{"name":"in-cluster","namespace":"shop"}}`

@@ -58,7 +58,7 @@ func compileRules(rules []v1alpha1.Rule) ([]celRule, error) {
 }
 
 // rules returns the first rule that an object violates. A rule that fails to evaluate is violated.
-func (c *compiled) rules(o *kind.Object, objectKind string) *Violation {
+func (c *compiled) rules(o *kind.Object, objectKind string) *ViolationError {
 	if len(c.cel) == 0 {
 		return nil
 	}

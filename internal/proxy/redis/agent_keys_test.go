@@ -238,10 +238,10 @@ func TestAgentKeys_AgentWithoutRedisReturnsError(t *testing.T) {
 	c.expect("$-1", "GET", channelKey("shop_cart"))
 }
 
-type notYet struct{}
+type notYetError struct{}
 
-func (notYet) Error() string         { return "agent w1 is not connected" }
-func (notYet) NotYetConnected() bool { return true }
+func (notYetError) Error() string         { return "agent w1 is not connected" }
+func (notYetError) NotYetConnected() bool { return true }
 
 // After a start of the principal, a request waits for an agent that is about to connect.
 func TestAgentKeys_WaitsForAgentsAfterStart(t *testing.T) {
@@ -250,7 +250,7 @@ func TestAgentKeys_WaitsForAgentsAfterStart(t *testing.T) {
 		dial := cfg.Dial
 		cfg.Dial = func(ctx context.Context, agent string) (net.Conn, error) {
 			if attempts.Add(1) <= 3 {
-				return nil, notYet{}
+				return nil, notYetError{}
 			}
 			return dial(ctx, agent)
 		}
