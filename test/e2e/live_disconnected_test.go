@@ -113,7 +113,7 @@ func interruptions(t *testing.T, w *testEnv) {
 	t.Helper()
 	s := managedSubject(t, w, "interrupted")
 	pod := s.pod(t)
-	watch := s.watchTree(t)
+	watch, whole := s.watchTree(t), t
 	watch.shows(t, "one pod", func(f tree) bool { return len(f.of("Pod")) == 1 })
 	again := func(t *testing.T, replicas int) { // everything works again, including the open stream
 		t.Helper()
@@ -179,7 +179,7 @@ func interruptions(t *testing.T, w *testEnv) {
 			_, err := s.try(http.MethodGet, "/resource-tree", nil, nil)
 			return err
 		})
-		watch = s.watchTree(t) // Argo CD ends a stream that reads its tree before that
+		watch = s.watchTree(whole) // Argo CD ends a stream that reads its tree before that
 		again(t, 1)
 	})
 	t.Run("the Redis of the hub is restarted", func(t *testing.T) {
