@@ -140,6 +140,9 @@ func (s *agentSettings) check(f *flags) {
 	} else {
 		f.failIf("server-address", checkHost(s.serverAddress))
 	}
+	if s.KeepAlive == 0 { // the default of existing installations
+		s.KeepAlive = 30 * time.Second
+	}
 	if s.KeepAlive < 10*time.Second { // gRPC would silently use 10 s
 		f.fail("%s %s is too short: the minimum is 10s", f.name("keep-alive-ping-interval"), s.KeepAlive)
 	}
@@ -158,8 +161,7 @@ func (s *agentSettings) checkMode(f *flags) {
 	f.conflicts(s.Mode == kind.Autonomous, "agent-mode", "in autonomous mode the hub assigns no Applications", "destination-based-mapping")
 	f.requires(s.byDestination, "--destination-based-mapping", "create-namespace")
 	if !s.ignoreUnmanaged {
-		f.fail("%s cannot be turned off: the agent always ignores Applications that did not come from the hub; for Applications of the same name, see --adoption-policy",
-			f.name("ignore-unmanaged-apps"))
+		f.warn(f.name("ignore-unmanaged-apps"), "it has no effect: the agent always ignores Applications that did not come from the hub; for Applications of the same name, see --adoption-policy")
 	}
 }
 

@@ -43,6 +43,7 @@ type settings interface {
 func (p *program) componentCommand(cmd *cobra.Command, prefix string, s settings) *cobra.Command {
 	f := newFlags(cmd.Flags(), prefix)
 	s.declare(f)
+	f.acceptExisting()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { f.help(cmd.OutOrStdout(), cmd) })
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.readEnvironment(p.env)

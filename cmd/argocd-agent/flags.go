@@ -30,7 +30,8 @@ type group struct {
 type setting struct {
 	*pflag.Flag
 	env       string
-	setByEnv  bool
+	existing  string // variable of existing installations
+	setBy     string // the variable that set it
 	unsetText string // what happens if a flag without a default is not set
 }
 
@@ -78,8 +79,8 @@ func (f *flags) changed(name string) bool {
 
 // name returns how messages call a setting: by its variable if that has set it, otherwise by its flag.
 func (f *flags) name(flag string) string {
-	if s := f.settings[flag]; s.setByEnv {
-		return s.env
+	if s := f.settings[flag]; s.setBy != "" {
+		return s.setBy
 	}
 	return "--" + flag
 }
@@ -134,21 +135,27 @@ func (f *flags) readEnvironment(environ []string) {
 			env[name] = value
 		}
 	}
+	f.warnIgnored(env)
 	known := map[string]bool{}
 	for _, g := range f.groups {
 		for _, s := range g.settings {
-			known[s.env] = true
-			value, ok := env[s.env]
+			known[s.env], known[s.existing] = true, true
+			variable := s.env
+			value, ok := env[variable]
+			if !ok && s.existing != "" {
+				variable = s.existing
+				value, ok = env[variable]
+			}
 			switch {
 			case !ok || s.Changed:
-			case isServiceLink(s.env, value):
-				f.warn(s.env, "this is a service link of Kubernetes ("+value+"), not a setting, and is ignored; set enableServiceLinks: false in the pod")
+			case isServiceLink(variable, value):
+				f.warn(variable, "this is a service link of Kubernetes ("+value+"), not a setting, and is ignored; set enableServiceLinks: false in the pod")
 			default:
 				if err := s.Value.Set(value); err != nil {
-					f.fail("%s %q: %w", s.env, value, err)
+					f.fail("%s %q: %w", variable, value, err)
 					continue
 				}
-				s.setByEnv = true
+				s.setBy = variable
 			}
 		}
 	}

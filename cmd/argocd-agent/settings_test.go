@@ -26,7 +26,6 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		{args: agent + "--server-port 65536", want: "a number from 1 to 65535"},
 		{args: agent + "--agent-mode autonomous --destination-based-mapping", want: "--destination-based-mapping contradicts --agent-mode: in autonomous mode"},
 		{args: agent + "--create-namespace", want: "no effect without --destination-based-mapping"},
-		{args: agent + "--ignore-unmanaged-apps=false", want: "always ignores Applications"},
 		{args: agent + "--adoption-policy maybe", want: "one of always, never"},
 		{args: agent + "--source-uid-mismatch-policy x", want: "one of upsert, recreate"},
 		{args: agent + "--on-application-recreate x", want: "one of ignore, clear-status, resync"},
