@@ -208,6 +208,13 @@ func (a *agent) Connected(c *transport.Conn) {
 		c.CloseAfter(engine.Unavailable, "the agent failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
 		return
 	}
+	remembered, err := a.state.reload(ctx)
+	if err != nil {
+		a.log.Warn("Failed to read what is known of the hub", "error", err)
+		c.CloseAfter(engine.Unavailable, "the agent failed to read its Lease: "+err.Error(), 5*time.Second)
+		return
+	}
+	_ = a.runner.PostUntil(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered})
 	a.conn.Store(c)
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}
 	traceHello(c, epoch)

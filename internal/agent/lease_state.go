@@ -83,6 +83,23 @@ func (m *leaseState) read(o *kind.Object) {
 		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation))}
 }
 
+// reload reads what the Lease contains now. Another process of this agent may have written it.
+func (m *leaseState) reload(ctx context.Context) (reconcile.Memory, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.accepted.Load() { // the Lease is about to be replaced
+		return reconcile.Memory{}, nil
+	}
+	o, err := m.client.Get(ctx, m.ref)
+	if err != nil {
+		return reconcile.Memory{}, fmt.Errorf("read Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+	}
+	if o != nil {
+		m.read(o)
+	}
+	return m.known, nil
+}
+
 func (m *leaseState) create(ctx context.Context) error {
 	o, err := m.client.Create(ctx, m.ref, map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",

@@ -211,6 +211,26 @@ func TestLeaseState_KeepsWhatAnotherProcessKnows(t *testing.T) {
 	}
 }
 
+func TestLeaseState_ReloadReturnsWhatAnotherProcessWrote(t *testing.T) {
+	l := &leases{}
+	older, newer := l.recall(t), l.recall(t)
+	untrusted := at(20, 5, 20)
+	untrusted.StoreUntrusted = true
+	if err := newer.save(t.Context(), untrusted); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := older.reload(t.Context()); err != nil || !got.Equal(untrusted) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := older.save(t.Context(), at(21, 5, 21)); err != nil || !l.recall(t).known.StoreUntrusted {
+		t.Errorf("a process that trusts the store has overruled the other one: %v", err)
+	}
+	older.accepted.Store(true)
+	if got, err := older.reload(t.Context()); err != nil || got.StoreUntrusted || got.Store.UID != "" {
+		t.Errorf("%+v, %v: what is about to be replaced counts", got, err)
+	}
+}
+
 // After a user accepts a restored hub, earlier knowledge of its store does not count.
 func TestLeaseState_AcceptedStoreReplacesKnownState(t *testing.T) {
 	l := &leases{}

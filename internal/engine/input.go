@@ -108,6 +108,14 @@ type Known struct {
 	StoreUntrusted bool
 }
 
+// Remembered reports on an agent what is recorded about the hub. Another process of the agent may have had a session since
+// and may know more. It has no effect while a session is open.
+type Remembered struct {
+	Store          Store
+	StoreUntrusted bool
+	Seen           []Seen
+}
+
 // Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.
 type Confirmed struct{ ID string }
 
@@ -128,4 +136,5 @@ func (Recheck) input()        {}
 func (Begin) input()          {}
 func (Confirmed) input()      {}
 func (Known) input()          {}
+func (Remembered) input()     {}
 func (SetWriteOutage) input() {}

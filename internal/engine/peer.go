@@ -130,6 +130,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		p.confirmed(in.ID)
 	case Known:
 		p.known(in)
+	case Remembered:
+		p.remembered(in)
 	case SetWriteOutage:
 		p.setWriteOutage(in.Reason)
 	}

@@ -256,6 +256,28 @@ func (p *Peer) known(in Known) {
 	}
 }
 
+// remembered adds what another process of this agent knows about the hub. It only adds: knowing too much holds changes until
+// a user confirms them, knowing too little accepts an older store.
+func (p *Peer) remembered(in Remembered) {
+	if p.phase != closed || in.Store.UID == "" {
+		return
+	}
+	if p.other.UID == "" {
+		p.other = in.Store
+	}
+	if in.Store.UID == p.other.UID {
+		p.other.Revision = max(p.other.Revision, in.Store.Revision)
+		for _, s := range in.Seen {
+			if r := p.replicas[s.Scope]; r != nil {
+				r.seen = max(r.seen, s.Revision)
+			}
+		}
+	}
+	if in.StoreUntrusted && !p.storeUntrusted {
+		p.markStoreUntrusted()
+	}
+}
+
 // closeClone closes a session that was opened before another cluster was recorded for this agent name.
 func (p *Peer) closeClone(recorded string) {
 	message := fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", recorded, p.cfg.KnownCluster)

@@ -175,3 +175,39 @@ func TestUntrustedStore_RecordCountsWithoutSession(t *testing.T) {
 		t.Error("the store was accepted elsewhere")
 	}
 }
+
+// Another process of the agent may have had a session since. What it recorded is added before the next session, and never
+// removes what this process knows.
+func TestRemembered_AddsWhatAnotherProcessKnows(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		in        Remembered
+		untrusted bool
+		seen      uint64
+	}{
+		{"nothing", Remembered{}, false, hubStore.Revision},
+		{"an older state", Remembered{Store: Store{UID: hubStore.UID, Revision: 1}, Seen: []Seen{{"s", 1}}}, false, hubStore.Revision},
+		{"another process does not trust the store", Remembered{Store: hubStore, StoreUntrusted: true}, true, hubStore.Revision},
+		{"a later state, so the hub has lost it", Remembered{Store: laterHubStore, Seen: []Seen{{"s", laterHubStore.Revision}}}, true, laterHubStore.Revision},
+		{"another hub", Remembered{Store: Store{UID: "other", Revision: 900}, Seen: []Seen{{"s", 900}}}, false, hubStore.Revision},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{})
+			l.observe("a", "v1")
+			l.open(hubStore)
+			l.close()
+			l.step(c.in)
+			l.open(hubStore)
+			if got := l.peer.Status().StoreHoldID != ""; got != c.untrusted {
+				t.Errorf("the store is untrusted: %v, want %v", got, c.untrusted)
+			}
+			l.step(Remembered{Store: Store{UID: hubStore.UID, Revision: 1 << 40}, StoreUntrusted: true}) // a session is open
+			if got := l.peer.Status().StoreHoldID != ""; got != c.untrusted {
+				t.Error("it counts during a session")
+			}
+			if seen := l.peer.replicas["s"].seen; seen > c.seen {
+				t.Errorf("seen is %d, want at most %d", seen, c.seen)
+			}
+		})
+	}
+}

@@ -25,6 +25,12 @@ func newCommands(known []string) commands {
 	return commands{begun: begun, past: slices.Clone(begun)}
 }
 
+// remember adds commands that another process has begun.
+func (c *commands) remember(recorded []string) {
+	others := slices.DeleteFunc(slices.Clone(recorded), func(id string) bool { return slices.Contains(c.begun, id) })
+	c.begun, c.past = withCommands(c.begun, others...), withCommands(c.past, others...)
+}
+
 // execute executes commands on the spoke's Application as far as possible now.
 func (l *agentSync) execute(e engine.Apply, local *kind.Object) decision {
 	if local == nil {

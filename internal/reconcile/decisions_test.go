@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -361,6 +362,26 @@ func TestMemory_OlderRecordDoesNotLowerSeen(t *testing.T) {
 	got := newer.With(older)
 	if got.Store.Revision != 9 || FormatSeen(got.Seen) != "application=9,appproject=4" {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestMemory_UntrustedStoreStaysUntrusted(t *testing.T) {
+	trusted := Memory{Store: engine.Store{UID: "h", Revision: 9}}
+	untrusted := trusted
+	untrusted.StoreUntrusted = true
+	if !trusted.With(untrusted).StoreUntrusted || !untrusted.With(trusted).StoreUntrusted || trusted.With(trusted).StoreUntrusted {
+		t.Error("a process that trusts the store overrules one that does not")
+	}
+}
+
+// A command that another process has begun does not begin again. One that this process has begun, and whose write failed,
+// does.
+func TestRemembered_CommandsOfAnotherProcess(t *testing.T) {
+	n := newPair(t, kind.Managed).sides[kind.Spoke]
+	n.commands.begun = []string{"mine"}
+	n.Step(1_000_000, Remembered{Memory{Commands: []string{"mine", "theirs"}}})
+	if !slices.Equal(n.commands.past, []string{"theirs"}) || !slices.Equal(n.commands.begun, []string{"mine", "theirs"}) {
+		t.Errorf("%+v", n.commands)
 	}
 }
 

@@ -102,6 +102,10 @@ type PolicyChanged struct {
 	Frozen string // why nothing from the hub is changed now; empty if it is
 }
 
+// Remembered reports on an agent what its Lease contains now, before a connection. Another process of the agent may have
+// written it.
+type Remembered struct{ Memory }
+
 // Tick reports that the time of NextWake has come.
 type Tick struct{}
 
@@ -120,6 +124,7 @@ func (Schema) input()        {}
 func (Confirm) input()       {}
 func (WriteOutage) input()   {}
 func (PolicyChanged) input() {}
+func (Remembered) input()    {}
 func (Tick) input()          {}
 
 // Effect is one of the types below.

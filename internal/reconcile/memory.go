@@ -46,7 +46,8 @@ func (n *Reconciler) Memory() Memory {
 	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
 }
 
-// With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared.
+// With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
+// that one of them does not trust is not trusted: only a user's acceptance ends that, and replaces the record.
 func (m Memory) With(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	if m.Store.UID != other.Store.UID {
@@ -56,7 +57,7 @@ func (m Memory) With(other Memory) Memory {
 		other.Commands = commands
 		return other
 	}
-	out := Memory{Store: m.Store, StoreUntrusted: other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands}
+	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })

@@ -170,6 +170,11 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		if l := n.syncs[""]; l != nil {
 			l.step(engine.SetWriteOutage{Reason: in.Reason})
 		}
+	case Remembered:
+		if l := n.syncs[""]; l != nil {
+			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen})
+			n.commands.remember(in.Commands)
+		}
 	case PolicyChanged:
 		n.policyChanged(in)
 	case FleetRecord:

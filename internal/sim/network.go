@@ -114,6 +114,9 @@ func (e *end) begin() {
 	}
 	e.ready = true
 	st := e.p.cluster.st
+	if e == e.c.agent {
+		e.p.readLease()
+	}
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Connected{
 		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev}}})
 	early := e.early

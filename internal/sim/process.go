@@ -34,6 +34,7 @@ type process struct {
 	dialling    bool
 	persisted   map[string]memory
 	met         bool                   // agent: it has met a hub since it started
+	accepted    bool                   // agent: the hub's store was accepted, and the Lease does not say so yet
 	peers       map[string]string      // principal: the cluster that an agent last came from
 	objects     int                    // that this life has known at a time, at the most
 	wrote       map[string]engine.Time // principal: when it wrote an Agent's status
@@ -234,6 +235,7 @@ func (p *process) persistSoon(f engine.Event, agent string) {
 		}
 	case f.Type == engine.HoldStarted && f.Scope == "", f.Type == engine.StoreAccepted, f.Type == engine.Opened && !p.met:
 		p.met = true
+		p.accepted = p.accepted || f.Type == engine.StoreAccepted
 		p.later(p.w.between(10, second), p.persistLease)
 	}
 }
@@ -254,19 +256,32 @@ func (p *process) startAgent() {
 	p.later(p.w.between(10, 2*second), p.dial)
 }
 
+// readLease is an agent that reads, before a session, what another process of it may have recorded.
+func (p *process) readLease() {
+	if p.accepted {
+		return
+	}
+	m := p.cluster.recall(leases, "agent")
+	p.step(reconcile.Remembered{Memory: reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted,
+		Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands)}})
+}
+
 func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiError) {}) }
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
-	if now == p.persisted[""] {
+	exact := p.accepted // earlier knowledge does not count
+	if now == p.persisted[""] && !exact {
 		done(nil)
 		return
 	}
 	p.ask(func() (*kind.Object, *apiError) {
 		said := now
-		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation { // another process, which may know more
-			both := reconcile.Memory{Store: there.KnownStore, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
+		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation && exact {
+			said.Incarnation = there.Incarnation
+		} else if there.Incarnation != p.incarnation { // another process, which may know more
+			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
 			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
@@ -274,6 +289,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 	}, func(_ *kind.Object, err *apiError) {
 		if err == nil {
 			p.persisted[""] = now
+			p.accepted = p.accepted && !exact
 		}
 		done(err)
 	})
