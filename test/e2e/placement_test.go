@@ -101,11 +101,17 @@ type tenant struct {
 
 const (
 	tenantProject = "tenants"
-	rbacConfig    = "argocd-rbac-cm"
+
+	// The object that the tenant tries to change on other clusters. By default no cluster lets its hub deploy to the
+	// namespace of Argo CD, so it is in another one.
+	rightsNamespace = "tenant-rights"
+	rightsName      = "rights"
 )
 
-// newTenant creates the account, its AppProject, which permits only w1, and a repository with a ConfigMap named like
-// the RBAC ConfigMap of Argo CD.
+func (s *clusterClient) rights() object { return s.object(configMaps, rightsNamespace, rightsName) }
+
+// newTenant creates the account, its AppProject, which permits only w1, and a repository with a ConfigMap that the hub
+// and the other cluster have too.
 func newTenant(t *testing.T, w *testEnv) *tenant {
 	t.Helper()
 	project := projectOf("w1")
@@ -114,7 +120,12 @@ func newTenant(t *testing.T, w *testEnv) *tenant {
 	w.hub.configMap("argocd-cm").patch(t, `{"data":{"accounts.tenant":"apiKey"}}`)
 	policy := "p, role:tenant, applications, *, " + tenantProject + "/w1/*, allow\np, role:tenant, logs, get, " + tenantProject + "/w1/*, allow\n" +
 		"p, role:tenant, exec, create, " + tenantProject + "/w1/*, allow\ng, tenant, role:tenant\n"
-	w.hub.configMap(rbacConfig).patch(t, `{"data":{"policy.csv":`+string(toJSON(t, policy))+`}}`)
+	w.hub.configMap("argocd-rbac-cm").patch(t, `{"data":{"policy.csv":`+string(toJSON(t, policy))+`}}`)
+	for _, s := range []*clusterClient{w.hub, w.agents["w2"].spoke} {
+		s.ensureNamespace(t, rightsNamespace)
+		s.rights().create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"policy.default": ""}})
+	}
+	w.agents["w1"].spoke.ensureNamespace(t, rightsNamespace)
 
 	store, err := w.Repositories()
 	if err != nil {
@@ -124,7 +135,7 @@ func newTenant(t *testing.T, w *testEnv) *tenant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"rights.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: " + rbacConfig + ", namespace: argocd}, data: {mine: \"1\"}}\n"}
+	files := map[string]string{"rights.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: " + rightsName + ", namespace: " + rightsNamespace + "}, data: {mine: \"1\"}}\n"}
 	if _, err := repository.Commit(t.Context(), "rights", files); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +193,7 @@ func (u *tenant) api(t testing.TB, method, path string, query url.Values, body s
 
 // rights returns the API parameters of the ConfigMap in the tenant's repository.
 func rights(more ...string) url.Values {
-	q := url.Values{"appNamespace": {"w1"}, "project": {tenantProject}, "namespace": {"argocd"}, "resourceName": {rbacConfig}, "group": {""}, "version": {"v1"}, "kind": {"ConfigMap"}}
+	q := url.Values{"appNamespace": {"w1"}, "project": {tenantProject}, "namespace": {rightsNamespace}, "resourceName": {rightsName}, "group": {""}, "version": {"v1"}, "kind": {"ConfigMap"}}
 	for i := 0; i+1 < len(more); i += 2 {
 		q.Set(more[i], more[i+1])
 	}
@@ -190,8 +201,8 @@ func rights(more ...string) url.Values {
 }
 
 func (u *tenant) application(destination map[string]any) map[string]any {
-	app := appSpec{repo: u.repo, project: tenantProject, namespace: "argocd", automated: true}.object()
-	to := map[string]any{"namespace": "argocd"}
+	app := appSpec{repo: u.repo, project: tenantProject, namespace: rightsNamespace, automated: true}.object()
+	to := map[string]any{"namespace": rightsNamespace}
 	maps.Copy(to, destination)
 	app["spec"].(map[string]any)["destination"] = to
 	return app
@@ -208,12 +219,12 @@ func (u *tenant) reachesItsOwn(t *testing.T) {
 	if status, text := u.api(t, http.MethodGet, "/api/v1/applications/own/resource", rights(), ""); status != http.StatusOK || !strings.Contains(text, "mine") {
 		t.Errorf("its own ConfigMap: %d %s", status, text)
 	}
-	out, err := u.argocd(t, "app", "patch-resource", "w1/own", "--kind", "ConfigMap", "--namespace", "argocd", "--resource-name", rbacConfig,
+	out, err := u.argocd(t, "app", "patch-resource", "w1/own", "--kind", "ConfigMap", "--namespace", rightsNamespace, "--resource-name", rightsName,
 		"--patch", `{"data":{"patched":"yes"}}`, "--patch-type", "application/merge-patch+json")
 	if err != nil {
 		t.Errorf("argocd app patch-resource: %v: %s", err, out)
 	}
-	u.w.agents["w1"].spoke.configMap(rbacConfig).becomes(t, field("data.patched", "yes"))
+	u.w.agents["w1"].spoke.rights().becomes(t, field("data.patched", "yes"))
 	if _, err := u.argocd(t, "app", "get", "argocd/anything"); err == nil {
 		t.Error("the tenant may read Applications of others")
 	}
@@ -225,7 +236,7 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 	hub, w1, w2 := u.w.hub, u.w.agents["w1"].spoke, u.w.agents["w2"].spoke
 	before := map[*clusterClient]string{}
 	for _, s := range []*clusterClient{hub, w1, w2} {
-		before[s] = dataOf(t, s.configMap(rbacConfig))
+		before[s] = dataOf(t, s.rights())
 	}
 	app := hub.app("w1", "astray")
 	app.create(t, u.application(destination))
@@ -242,7 +253,7 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 		"managed resources": func() (int, string) { return u.api(t, http.MethodGet, resource+"/managed-resources", rights(), "") },
 		"actions":           func() (int, string) { return u.api(t, http.MethodGet, resource+"/resource/actions", rights(), "") },
 		"events": func() (int, string) {
-			return u.api(t, http.MethodGet, resource+"/events", rights("resourceNamespace", "argocd", "resourceUID", "x"), "")
+			return u.api(t, http.MethodGet, resource+"/events", rights("resourceNamespace", rightsNamespace, "resourceUID", "x"), "")
 		},
 		"pod logs": func() (int, string) {
 			return u.api(t, http.MethodGet, resource+"/pods/any/logs", rights("container", "x"), "")
@@ -252,11 +263,11 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 			t.Errorf("%s: %d %s", what, status, text)
 		}
 	}
-	name := []string{"--kind", "ConfigMap", "--resource-name", rbacConfig}
+	name := []string{"--kind", "ConfigMap", "--resource-name", rightsName}
 	for _, args := range [][]string{
-		append([]string{"app", "patch-resource", "w1/astray", "--namespace", "argocd", "--patch", escalate, "--patch-type", "application/merge-patch+json"}, name...),
+		append([]string{"app", "patch-resource", "w1/astray", "--namespace", rightsNamespace, "--patch", escalate, "--patch-type", "application/merge-patch+json"}, name...),
 		append([]string{"app", "get-resource", "w1/astray"}, name...),
-		append([]string{"app", "delete-resource", "w1/astray", "--namespace", "argocd"}, name...),
+		append([]string{"app", "delete-resource", "w1/astray", "--namespace", rightsNamespace}, name...),
 		{"app", "manifests", "w1/astray", "--source", "live"},
 		{"app", "diff", "w1/astray"},
 		{"app", "diff", "w1/astray", "--server-side-diff"},
@@ -268,8 +279,8 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 		}
 	}
 	for s, was := range before {
-		if is := dataOf(t, s.configMap(rbacConfig)); is != was {
-			t.Errorf("%s of %s was %s and is %s", rbacConfig, s.Name, was, is)
+		if is := dataOf(t, s.rights()); is != was {
+			t.Errorf("%s of %s was %s and is %s", rightsName, s.Name, was, is)
 		}
 	}
 	for _, s := range []*clusterClient{w1, w2} {
@@ -292,7 +303,7 @@ func dataOf(t testing.TB, o object) string {
 func (u *tenant) editsAway(t *testing.T) {
 	t.Helper()
 	hub, spoke := u.w.hub, u.w.agents["w1"].spoke
-	app, copied, workload := hub.app("w1", "edited"), spoke.app(lab.ArgoCDNamespace, "edited"), spoke.configMap(rbacConfig)
+	app, copied, workload := hub.app("w1", "edited"), spoke.app(lab.ArgoCDNamespace, "edited"), spoke.rights()
 	object := u.application(map[string]any{"name": "w1"})
 	object["metadata"].(map[string]any)["finalizers"] = []any{cascade}
 	app.create(t, object)
@@ -305,12 +316,12 @@ func (u *tenant) editsAway(t *testing.T) {
 		set(o, "spec.source.path", "elsewhere")
 	})
 	app.becomes(t, shows("AgentError", "is \"in-cluster\", which is not the cluster of agent"))
-	if out, err := u.argocd(t, "app", "patch-resource", "w1/edited", "--kind", "ConfigMap", "--namespace", "argocd", "--resource-name", rbacConfig,
+	if out, err := u.argocd(t, "app", "patch-resource", "w1/edited", "--kind", "ConfigMap", "--namespace", rightsNamespace, "--resource-name", rightsName,
 		"--patch", escalate, "--patch-type", "application/merge-patch+json"); err == nil || !strings.Contains(out, "is frozen") {
 		t.Errorf("argocd app patch-resource: %v: %s", err, out)
 	}
-	if data := dataOf(t, hub.configMap(rbacConfig)); strings.Contains(data, "role:admin") {
-		t.Errorf("%s of the hub is now %s", rbacConfig, data)
+	if data := dataOf(t, hub.rights()); strings.Contains(data, "role:admin") {
+		t.Errorf("%s of the hub is now %s", rightsName, data)
 	}
 	u.w.principal.restart(t) // it has not observed the placement
 	u.w.agents["w1"].restart(t)
