@@ -28,6 +28,7 @@ type policies struct {
 	known chan struct{} // closed when the first policy is posted
 
 	watches sync.WaitGroup
+	failed  chan error // of one: why the watch of AgentPolicies ended
 
 	mu     sync.Mutex
 	byName map[string]v1alpha1.AgentPolicy
@@ -37,7 +38,7 @@ type policies struct {
 }
 
 func newPolicies(a *agent) *policies {
-	return &policies{agent: a, known: make(chan struct{}), byName: map[string]v1alpha1.AgentPolicy{}}
+	return &policies{agent: a, known: make(chan struct{}), failed: make(chan error, 1), byName: map[string]v1alpha1.AgentPolicy{}}
 }
 
 // installed starts or ends the watch of AgentPolicies with their CRD. Without the CRD the default policy holds.
@@ -48,7 +49,15 @@ func (p *policies) installed(ctx context.Context, installed bool) {
 	case installed && p.stop == nil:
 		ctx, p.stop = context.WithCancel(ctx)
 		w := kube.NewWatcher(p.agent.client, kube.Watch{Resource: agentPolicies, Namespace: p.agent.cfg.Namespace}, p.observe, p.agent.log, p.agent.cfg.Jitter)
-		p.watches.Go(func() { _ = w.Run(ctx) }) // it ends with its context; other watches check the API server's store
+		watching := ctx
+		p.watches.Go(func() {
+			if err := w.Run(watching); err != nil && watching.Err() == nil {
+				select {
+				case p.failed <- err:
+				default: // the process already ends
+				}
+			}
+		})
 	case !installed:
 		if p.stop != nil {
 			p.stop()
@@ -59,11 +68,16 @@ func (p *policies) installed(ctx context.Context, installed bool) {
 	}
 }
 
-// run waits for the watches to end.
+// run waits until ctx ends. It returns an error if AgentPolicies can no longer be watched: changes of them would be missed,
+// so the process must restart.
 func (p *policies) run(ctx context.Context) error {
-	<-ctx.Done()
-	p.watches.Wait()
-	return nil
+	select {
+	case err := <-p.failed:
+		return err
+	case <-ctx.Done():
+		p.watches.Wait()
+		return nil
+	}
 }
 
 // observe handles an input of the watch of AgentPolicies.

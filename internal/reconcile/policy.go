@@ -109,8 +109,8 @@ func (l *agentSync) refusedByPolicy(s *scope, e engine.Apply) *Failure {
 }
 
 // mergeNarrowed merges received content into the local object. An AppProject gets only what the policy allows.
-func (l *agentSync) mergeNarrowed(s *scope, local *kind.Object, e engine.Apply, mark kind.Ownership) (*kind.Object, error) {
-	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, mark, &l.env)
+func (l *agentSync) mergeNarrowed(s *scope, local *kind.Object, e engine.Apply, ownership kind.Ownership) (*kind.Object, error) {
+	merged, err := s.kind.Merge(local, e.Key, e.Content, e.Extra, ownership, &l.env)
 	p := &l.reconciler.policy
 	if err != nil || p.Policy == nil || s.cfg.Name != kind.AppProjectScope || s.cfg.Role != engine.Replica || l.reconciler.cfg.Side != kind.Spoke {
 		return merged, err
