@@ -83,6 +83,9 @@ func (o *operations) refuses(app *kind.Object, operation []byte) (reason string)
 			reason = what + " is not allowed"
 		}
 	}
+	if rawjson.Check(operation, 0) != nil { // of two equal keys the API server would keep the last one
+		return "the operation is not valid JSON"
+	}
 	err := rawjson.Each(operation, func(field string, value []byte) bool {
 		switch {
 		case rawjson.IsNull(value):

@@ -172,3 +172,20 @@ func TestFrozen_EndsAtItsTime(t *testing.T) {
 		t.Errorf("after: %v", v)
 	}
 }
+
+// The API server keeps the last of two equal keys. An operation with both is not read by its first one.
+func TestOperation_RepeatedKeyIsRefused(t *testing.T) {
+	autonomous := managed
+	autonomous.Mode = kind.Autonomous
+	p := compile(t, autonomous, v1alpha1.PolicySpec{})
+	for _, operation := range []string{
+		`{"sync":{"revision":"a"},"sync":{"manifests":["x"]}}`,
+		`{"sync":{"manifests":["x"]},"sync":{"revision":"a"}}`,
+		`{"sync":{"syncStrategy":{"apply":{"force":false},"apply":{"force":true}}}}`,
+		`{"sync":{"source":{"repoURL":"https://git/a"},"source":{"repoURL":"https://evil"}}}`,
+	} {
+		if p.Operation(app(t, `{"project":"p","source":{"repoURL":"https://git/a"}}`), []byte(operation)) == nil {
+			t.Errorf("%s is allowed", operation)
+		}
+	}
+}
