@@ -14,7 +14,7 @@ type mutant struct {
 	onWrite     func(*process, reconcile.Write) *kind.Object
 	onSwallow   func(*process, reconcile.Write) bool
 	onMessage   func(engine.Message) bool
-	onConfigure func(*reconcile.Config)
+	onRecall    func(*memory)
 	onRegister  func(*world, kind.Agent) kind.Agent
 	onReport    func(*process, engine.Event)
 }
@@ -51,10 +51,11 @@ func (m *mutant) swallow(p *process, e reconcile.Write) bool {
 
 func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m.onMessage(msg) }
 
-func (m *mutant) configure(cfg *reconcile.Config) {
-	if m.onConfigure != nil {
-		m.onConfigure(cfg)
+func (m *mutant) recalled(lease memory) memory {
+	if m.onRecall != nil {
+		m.onRecall(&lease)
 	}
+	return lease
 }
 
 func (m *mutant) reported(p *process, f engine.Event) {

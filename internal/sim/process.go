@@ -248,10 +248,10 @@ func (p *process) startAgent() {
 	p.incarnation = m.Incarnation
 	p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
 	p.persisted[""], p.known = m, m.KnownStore
+	m = p.w.mutant.recalled(m)
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands)}
-	p.w.mutant.configure(&cfg)
 	p.reconciler = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
@@ -261,7 +261,7 @@ func (p *process) readLease() {
 	if p.accepted {
 		return
 	}
-	m := p.cluster.recall(leases, "agent")
+	m := p.w.mutant.recalled(p.cluster.recall(leases, "agent"))
 	p.step(reconcile.Remembered{Memory: reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted,
 		Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands)}})
 }
