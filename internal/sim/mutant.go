@@ -9,14 +9,14 @@ import (
 // mutant breaks the product on purpose, where shell and Reconciler meet, so that a test can show that the simulator
 // notices. The zero mutant breaks nothing.
 type mutant struct {
-	onSeen      func(*process, *kind.Object) *kind.Object
-	onList      func(*process, []*kind.Object) []*kind.Object
-	onWrite     func(*process, reconcile.Write) *kind.Object
-	onSwallow   func(*process, reconcile.Write) bool
-	onMessage   func(engine.Message) bool
-	onRecall    func(*memory)
-	onRegister  func(*world, kind.Agent) kind.Agent
-	onReport    func(*process, engine.Event)
+	onSeen     func(*process, *kind.Object) *kind.Object
+	onList     func(*process, []*kind.Object) []*kind.Object
+	onWrite    func(*process, reconcile.Write) *kind.Object
+	onSwallow  func(*process, reconcile.Write) bool
+	onMessage  func(engine.Message) bool
+	onRecall   func(*memory)
+	onRegister func(*world, kind.Agent) kind.Agent
+	onReport   func(*process, engine.Event)
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
