@@ -1,6 +1,8 @@
 package kind
 
 import (
+	"bytes"
+
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
@@ -15,9 +17,16 @@ func TreeOnHub(tree []byte, w *Env) []byte {
 	return tree
 }
 
-// ManagedOnHub does the same for the list of managed resources. Their content stays: they are objects of the workload
-// cluster.
-func ManagedOnHub(list []byte, w *Env) []byte {
+// ManagedOnHub does the same for the list of managed resources, for an agent in either mode. The Application is called
+// local in tracking IDs of the workload cluster, and hub in those of the hub: argocd app diff compares these objects
+// with manifests that the hub's repo-server generates. Otherwise their content stays.
+func ManagedOnHub(list []byte, w *Env, local, hub string) []byte {
+	// The objects are JSON in strings of JSON.
+	const annotation = `\"argocd.argoproj.io/tracking-id\":\"`
+	list = bytes.ReplaceAll(list, []byte(annotation+local+":"), []byte(annotation+hub+":"))
+	if w.Agent.Mode != Autonomous {
+		return list
+	}
 	return renameApplications(list, w.HubNameOf)
 }
 

@@ -1,6 +1,9 @@
 package kind
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestTree_MapsApplicationNamesToHub(t *testing.T) {
 	w := &Env{Side: Hub, Agent: Agent{Name: "a", Mode: Autonomous, HubNamespace: "agent-a"}, SpokeArgoNamespace: "argocd"}
@@ -15,12 +18,23 @@ func TestTree_MapsApplicationNamesToHub(t *testing.T) {
 	}
 	managed := `[{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
 	want = `[{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
-	if got := string(ManagedOnHub([]byte(managed), w)); got != want {
+	if got := string(ManagedOnHub([]byte(managed), w, "parent", "agent-a_parent")); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 	for _, other := range []string{`null`, `{}`, `{"nodes":null}`, `{"nodes":[]}`, `{"nodes":[{"kind":"Pod","name":"p"}]}`, `[`, ``} {
 		if got := string(TreeOnHub([]byte(other), w)); got != other {
 			t.Errorf("%s became %s", other, got)
 		}
+	}
+}
+
+func TestManagedOnHub_HasTrackingIDsOfHub(t *testing.T) {
+	w := &Env{Side: Hub, Agent: Agent{Name: "a", Mode: Managed, HubNamespace: "a"}, SpokeArgoNamespace: "argocd"}
+	list := `[{"kind":"ConfigMap","name":"c","liveState":"{\"data\":{\"text\":\"{\\\"argocd.argoproj.io/tracking-id\\\":\\\"shop:x\\\"}\"},` +
+		`\"metadata\":{\"annotations\":{\"argocd.argoproj.io/tracking-id\":\"shop:/ConfigMap:x/c\"}}}","targetState":"null"},` +
+		`{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","liveState":"{\"metadata\":{\"annotations\":{\"argocd.argoproj.io/tracking-id\":\"shop-2:/x\"}}}"}]`
+	want := strings.Replace(list, `tracking-id\":\"shop:/ConfigMap`, `tracking-id\":\"a_shop:/ConfigMap`, 1)
+	if got := string(ManagedOnHub([]byte(list), w, "shop", "a_shop")); got != want || got == list {
+		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 }

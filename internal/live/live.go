@@ -365,15 +365,15 @@ func (l *Live) HandleEvent(agent string, f engine.Event) {
 	}
 }
 
-// rewrite replaces the names of Applications in the cache of an autonomous agent's Argo CD by those on the hub.
-func (l *Live) rewrite(agent string, of redis.Kind, json []byte) []byte {
-	reg, ok := l.cfg.Registry.Get(agent)
+// rewrite replaces the names of Applications in the cache of an agent's Argo CD by those on the hub.
+func (l *Live) rewrite(t redis.Target, of redis.Kind, hub string, json []byte) []byte {
+	reg, ok := l.cfg.Registry.Get(t.Agent)
 	if !ok {
 		return json
 	}
-	w := &kind.Env{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.SpokeNamespace(agent)}
+	w := &kind.Env{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.SpokeNamespace(t.Agent)}
 	if of == redis.ManagedResources {
-		return kind.ManagedOnHub(json, w)
+		return kind.ManagedOnHub(json, w, t.Local, hub)
 	}
 	return kind.TreeOnHub(json, w)
 }

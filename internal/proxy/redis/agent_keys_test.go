@@ -97,8 +97,8 @@ func (c *testClient) raw(args ...string) []byte {
 
 func TestAgentKeys_RewriteForTarget(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
-		c.Rewrite = func(agent string, kind Kind, json []byte) []byte {
-			return bytes.ReplaceAll(json, []byte("argocd"), []byte(agent+"+"+string(kind)))
+		c.Rewrite = func(of Target, kind Kind, hub string, json []byte) []byte {
+			return bytes.ReplaceAll(json, []byte("argocd"), []byte(of.Agent+"+"+string(kind)+"+"+hub+"+"+of.Local))
 		}
 	})
 	zipped, err := zip([]byte(`["argocd"]`))
@@ -108,8 +108,14 @@ func TestAgentKeys_RewriteForTarget(t *testing.T) {
 	w.spokes["w1"].do("SET", treeKey("till")+".gz", string(zipped))
 	w.spokes["w1"].do("SET", treeKey("cart"), `["argocd"]`)
 	c := w.user()
-	c.expect(bulkReply(`["w1+resources-tree"]`), "GET", treeKey("shop_till"))
+	c.expect(bulkReply(`["w1+resources-tree+shop_till+till"]`), "GET", treeKey("shop_till"))
 	c.expect(bulkReply(`["argocd"]`), "GET", treeKey("shop_cart"))
+
+	// Managed resources have the name of the Application in their tracking IDs.
+	w.spokes["w1"].do("SET", channelKey("cart"), `["argocd"]`)
+	w.spokes["w2"].do("SET", channelKey("other_far"), `["argocd"]`)
+	c.expect(bulkReply(`["w1+managed-resources+shop_cart+cart"]`), "GET", channelKey("shop_cart"))
+	c.expect(bulkReply(`["argocd"]`), "GET", channelKey("other_far"))
 }
 
 func TestAgentKeys_DisconnectedAgentServesLastKnownValue(t *testing.T) {

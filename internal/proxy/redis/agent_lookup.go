@@ -136,8 +136,8 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) ([]byte, error) 
 		}
 	}
 	var rewrite func([]byte) []byte
-	if l.target.Rewrite && p.pool.cfg.Rewrite != nil {
-		rewrite = func(json []byte) []byte { return p.pool.cfg.Rewrite(p.name, l.key.kind, json) }
+	if (l.target.Rewrite || l.key.kind == ManagedResources && l.key.app != l.target.Local) && p.pool.cfg.Rewrite != nil {
+		rewrite = func(json []byte) []byte { return p.pool.cfg.Rewrite(l.target, l.key.kind, l.key.app, json) }
 	}
 	value, err := convert(values[stored], stored == 1, l.key.zipped, maxValue, rewrite)
 	if err != nil {

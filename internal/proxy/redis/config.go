@@ -11,7 +11,7 @@ import (
 type Target struct {
 	Agent   string
 	Local   string // name in the agent's keys: "<namespace>_<name>", or "<name>" in the agent's Argo CD namespace
-	Rewrite bool   // values pass through Config.Rewrite
+	Rewrite bool   // the agent's Applications have other names on the hub
 
 	// Frozen is the reason why no agent answers for an Application in an agent's namespace. The other fields are empty
 	// then. The hub's controller can have written a tree, so the hub's Redis answers. If it has no value, the reply is
@@ -34,8 +34,9 @@ type Config struct {
 	Agents Resolver
 	Dial   DialFunc
 
-	// Rewrite changes a value of an agent before the hub receives it. It is called for Targets with Rewrite.
-	Rewrite func(agent string, kind Kind, json []byte) []byte
+	// Rewrite changes a value of an agent before the hub receives it: for Targets with Rewrite, and managed resources of
+	// an Application that has another name in the agent's keys (local) than in the hub's (hub).
+	Rewrite func(t Target, kind Kind, hub string, json []byte) []byte
 
 	// A client waits for an agent for at most StaleAfter if there is a last known value, and for Timeout otherwise.
 	// Timeout must be below the read timeout of clients (3 s in go-redis).
