@@ -130,7 +130,7 @@ func (p *Peer) acceptStore() {
 	p.reportHold(Held{}, was)
 	for _, r := range p.orderedReplicas {
 		r.guard.release(r)
-		r.askForHeldUpdates()
+		r.askForRejected()
 		r.setHorizon()
 		r.startRound()
 	}

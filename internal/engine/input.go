@@ -100,6 +100,10 @@ type Recheck struct {
 	Key   Key // if zero, every item of the scope
 }
 
+// Reconsider reports that items of a mirror scope may have been rejected for a reason that is gone. They are requested
+// again.
+type Reconsider struct{ Scope string }
+
 // Known reports what is recorded about the other side. Another principal replica may have had a session since. While a
 // session is open here, it only closes a session of another cluster.
 type Known struct {
@@ -133,6 +137,7 @@ func (ObjectGone) input()     {}
 func (View) input()           {}
 func (Applied) input()        {}
 func (Recheck) input()        {}
+func (Reconsider) input()     {}
 func (Begin) input()          {}
 func (Confirmed) input()      {}
 func (Known) input()          {}

@@ -126,6 +126,10 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		if r := p.replicas[in.Scope]; r != nil {
 			r.recheck(in)
 		}
+	case Reconsider:
+		if r := p.replicas[in.Scope]; r != nil {
+			r.askForRejected()
+		}
 	case Confirmed:
 		p.confirmed(in.ID)
 	case Known:

@@ -105,8 +105,8 @@ func (r *replica) heldUpdate(it *replicaItem, in DeltaItem) bool {
 	return r.peer.storeUntrusted && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
 }
 
-// askForHeldUpdates requests what heldUpdate has rejected, because the owner's store is trusted now.
-func (r *replica) askForHeldUpdates() {
+// askForRejected requests what this side has rejected, because the reason may be gone.
+func (r *replica) askForRejected() {
 	for _, h := range sortedHashes(r.items) {
 		if it := r.items[h]; it.notAccepted() && r.cfg.Style == Mirror && it.ticket == 0 {
 			r.askFor(it)

@@ -37,6 +37,78 @@ func (p *Policy) Project(o *kind.Object) (*kind.Object, error) {
 	return o, nil
 }
 
+// Exceeds returns which rule an AppProject of the workload cluster is wider than, or nil. Rules written in CEL do not
+// count: they are about objects from the hub.
+func (p *Policy) Exceeds(project *kind.Object) error {
+	spec := project.Get("spec")
+	for _, c := range p.policies {
+		if v := p.exceeds(&c, project.Name(), spec); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+func (p *Policy) exceeds(c *compiled, name string, spec []byte) *ViolationError {
+	wider := func(rule, what string) *ViolationError {
+		return c.violation(rule, "AppProject %s of the workload cluster allows %s", name, what)
+	}
+	if c.spec.SourceRepos != nil {
+		repos, _ := rawjson.Strings(rawjson.Get(spec, "sourceRepos"))
+		for _, repo := range repos {
+			if !strings.HasPrefix(repo, "!") && !containedIn(c.spec.SourceRepos, repo) {
+				return wider("sourceRepos", "repository "+repo)
+			}
+		}
+	}
+	list := rawjson.Get(spec, "destinations")
+	destinations, err := rawjson.Elements(list)
+	if err != nil && !rawjson.IsNull(list) {
+		return wider("destinationNamespaces", "destinations that cannot be read")
+	}
+	protected := p.protected(c, spec)
+	for _, d := range destinations {
+		ns := rawjson.Text(d, "namespace")
+		unchanged := func(allowed, protected []string) bool {
+			return slices.Equal(namespaces(ns, allowed, protected), []string{ns})
+		}
+		switch {
+		case !unchanged(c.spec.DestinationNamespaces, nil):
+			return wider("destinationNamespaces", "namespace "+ns)
+		case !unchanged(nil, protected):
+			return wider("protectedNamespaces", "namespace "+ns+", which includes a protected namespace")
+		}
+	}
+	if k, ok := wideKind(spec, "namespaceResourceWhitelist", c.spec.NamespacedKinds, true); ok {
+		return wider("namespacedKinds", "kind "+k)
+	}
+	if k, ok := wideKind(spec, "clusterResourceWhitelist", c.spec.ClusterKinds, false); ok {
+		return wider("clusterKinds", "kind "+k)
+	}
+	return nil
+}
+
+// wideKind returns a kind that a project allows and the policy does not.
+func wideKind(spec []byte, field string, policy []v1alpha1.GroupKind, absentIsAll bool) (string, bool) {
+	if policy == nil {
+		return "", false
+	}
+	for _, k := range projectKinds(rawjson.Get(spec, field), absentIsAll) {
+		if k == noKind {
+			continue
+		}
+		if !slices.ContainsFunc(policy, func(b v1alpha1.GroupKind) bool { return contains(b.Group, k.Group) && contains(b.Kind, k.Kind) }) {
+			return k.Group + "/" + k.Kind, true
+		}
+	}
+	return "", false
+}
+
+// containedIn reports whether everything that a pattern matches is matched by one of the patterns of a list.
+func containedIn(list []string, pattern string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return contains(p, pattern) })
+}
+
 func (p *Policy) narrow(c *compiled, raw []byte) ([]byte, error) {
 	spec, err := rawjson.Split(raw)
 	if err != nil {
@@ -91,7 +163,12 @@ func namespaces(pattern string, allowed, protected []string) []string {
 		if allowed == nil && len(protected) == 0 {
 			return []string{pattern}
 		}
-		denied := append([]string{pattern[1:]}, protected...)
+		denied := alternatives(pattern[1:])
+		for _, p := range protected {
+			if !containedIn(denied, p) {
+				denied = append(denied, p)
+			}
+		}
 		if allowed != nil {
 			return withoutProtected(allowed, denied)
 		}
@@ -128,6 +205,16 @@ func everythingBut(patterns []string) string {
 		return "!" + patterns[0]
 	}
 	return "!{" + strings.Join(patterns, ",") + "}"
+}
+
+// alternatives are the patterns of a pattern such as {a,b}, or the pattern itself.
+func alternatives(pattern string) []string {
+	inner, ok := strings.CutPrefix(pattern, "{")
+	inner, closed := strings.CutSuffix(inner, "}")
+	if !ok || !closed || strings.ContainsAny(inner, `{}[]\`) {
+		return []string{pattern}
+	}
+	return strings.Split(inner, ",")
 }
 
 // mayOverlap reports whether a text can match both patterns. It can be true although none does.
@@ -197,18 +284,8 @@ func narrowKinds(spec *rawjson.Object, field string, policy []v1alpha1.GroupKind
 	if policy == nil {
 		return
 	}
-	var project []v1alpha1.GroupKind
-	if list := spec.Get(field); !rawjson.IsNull(list) {
-		entries, _ := rawjson.Elements(list)
-		for _, e := range entries {
-			project = append(project, v1alpha1.GroupKind{Group: rawjson.Text(e, "group"), Kind: rawjson.Text(e, "kind")})
-		}
-	}
-	if len(project) == 0 && absentIsAll {
-		project = []v1alpha1.GroupKind{{Group: "*", Kind: "*"}}
-	}
 	var out [][]byte
-	for _, a := range project {
+	for _, a := range projectKinds(spec.Get(field), absentIsAll) {
 		for _, b := range policy {
 			groups, kinds := intersect([]string{a.Group}, []string{b.Group}), intersect([]string{a.Kind}, []string{b.Kind})
 			if len(groups) == 0 || len(kinds) == 0 {
@@ -220,8 +297,26 @@ func narrowKinds(spec *rawjson.Object, field string, policy []v1alpha1.GroupKind
 	}
 	if len(out) == 0 && absentIsAll {
 		// An empty list would allow everything.
-		none := rawjson.Object{{Key: "group", Value: rawjson.Quote("none")}, {Key: "kind", Value: rawjson.Quote("None")}}
+		none := rawjson.Object{{Key: "group", Value: rawjson.Quote(noKind.Group)}, {Key: "kind", Value: rawjson.Quote(noKind.Kind)}}
 		out = append(out, none.Bytes())
 	}
 	spec.Set(field, rawjson.Join(out))
+}
+
+// noKind does not exist. A list with only this kind allows nothing.
+var noKind = v1alpha1.GroupKind{Group: "none", Kind: "None"}
+
+// projectKinds are the kinds of one of the lists of a project.
+func projectKinds(list []byte, absentIsAll bool) []v1alpha1.GroupKind {
+	var out []v1alpha1.GroupKind
+	if !rawjson.IsNull(list) {
+		entries, _ := rawjson.Elements(list)
+		for _, e := range entries {
+			out = append(out, v1alpha1.GroupKind{Group: rawjson.Text(e, "group"), Kind: rawjson.Text(e, "kind")})
+		}
+	}
+	if len(out) == 0 && absentIsAll {
+		return []v1alpha1.GroupKind{{Group: "*", Kind: "*"}}
+	}
+	return out
 }

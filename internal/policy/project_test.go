@@ -41,7 +41,42 @@ func TestProject_IsNarrowed(t *testing.T) {
 			if got := string(o.Get("spec", c.path)); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
+			if again, v := compile(t, managed, c.policy).Project(o); v != nil || again != o {
+				t.Errorf("narrowed again: %v, %s", v, again.Raw())
+			}
+			if v := compile(t, managed, c.policy).Exceeds(o); v != nil {
+				t.Errorf("the narrowed project is too wide: %v", v)
+			}
 		})
+	}
+}
+
+func TestExceeds_NamesTheRule(t *testing.T) {
+	kinds := []v1alpha1.GroupKind{{Group: "apps", Kind: "*"}}
+	for _, c := range []struct {
+		name   string
+		policy v1alpha1.PolicySpec
+		spec   string
+		want   string
+	}{
+		{"empty project", v1alpha1.PolicySpec{SourceRepos: []string{}, DestinationNamespaces: []string{}, ClusterKinds: kinds}, `{}`, ""},
+		{"any repository", v1alpha1.PolicySpec{SourceRepos: []string{"https://git/*"}}, `{"sourceRepos":["*"]}`, "sourceRepos"},
+		{"narrow repositories, one twice", v1alpha1.PolicySpec{SourceRepos: []string{"https://git/*"}}, `{"sourceRepos":["https://git/a","https://git/a","!https://git/b"]}`, ""},
+		{"any namespace", v1alpha1.PolicySpec{DestinationNamespaces: []string{"team-*"}}, `{"destinations":[{"namespace":"*"}]}`, "destinationNamespaces"},
+		{"a denial allows all others", v1alpha1.PolicySpec{DestinationNamespaces: []string{"team-*"}}, `{"destinations":[{"namespace":"!team-b"}]}`, "destinationNamespaces"},
+		{"protected namespace", v1alpha1.PolicySpec{}, `{"destinations":[{"namespace":"shop"},{"namespace":"argo*"}]}`, "protectedNamespaces"},
+		{"denied protected namespaces", v1alpha1.PolicySpec{}, `{"destinations":[{"namespace":"!{argocd,argocd-agent,x}"}]}`, ""},
+		{"one of two is denied", v1alpha1.PolicySpec{}, `{"destinations":[{"namespace":"!argocd"}]}`, "protectedNamespaces"},
+		{"destinations that are not a list", v1alpha1.PolicySpec{}, `{"destinations":"*"}`, "destinationNamespaces"},
+		{"all namespaced kinds", v1alpha1.PolicySpec{NamespacedKinds: kinds}, `{}`, "namespacedKinds"},
+		{"allowed kinds", v1alpha1.PolicySpec{NamespacedKinds: kinds}, `{"namespaceResourceWhitelist":[{"group":"apps","kind":"Deployment"}]}`, ""},
+		{"cluster-scoped kinds", v1alpha1.PolicySpec{ClusterKinds: kinds}, `{"clusterResourceWhitelist":[{"group":"","kind":"Namespace"}]}`, "clusterKinds"},
+		{"Argo CD's namespace for another kind", v1alpha1.PolicySpec{ArgoCDKinds: []string{"Application"}}, `{"destinations":[{"namespace":"argocd"}]}`, "protectedNamespaces"},
+		{"Argo CD's namespace for its kinds", v1alpha1.PolicySpec{ArgoCDKinds: []string{"Application"}}, `{"destinations":[{"namespace":"argocd"}],"namespaceResourceWhitelist":[{"group":"argoproj.io","kind":"Application"}]}`, ""},
+	} {
+		if got := ruleOf(compile(t, managed, c.policy).Exceeds(parse(t, "AppProject", `"spec":`+c.spec))); got != c.want {
+			t.Errorf("%s: rule %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 

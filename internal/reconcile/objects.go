@@ -135,6 +135,7 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 		n.projectChanged(was, is)
 		n.rulesChanged(was, is)
 		n.globalChanged(was, is)
+		n.judgeApplications(was, is)
 	}
 }
 

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +19,8 @@ type SpokePolicy interface {
 	Application(o *kind.Object) error
 	// Project returns an AppProject with only what is allowed.
 	Project(o *kind.Object) (*kind.Object, error)
+	// Exceeds returns which rule an AppProject of the workload cluster is wider than, or nil.
+	Exceeds(project *kind.Object) error
 	Operation(app *kind.Object, operation []byte) error
 	// NeverAdopts reports whether objects that the agent did not create stay as they are.
 	NeverAdopts() bool
@@ -76,7 +79,7 @@ func (l *agentSync) versionOf(s *scope, o *kind.Object, held kind.ReplicaItem) e
 	allowed := true
 	switch s.cfg.Name {
 	case kind.ApplicationScope:
-		allowed = p.Application(o) == nil
+		allowed = l.reconciler.refusesApplication(o) == nil
 	case kind.AppProjectScope:
 		narrowed, err := p.Project(o)
 		allowed = err == nil && kind.Same(o, narrowed)
@@ -102,10 +105,39 @@ func (l *agentSync) refusedByPolicy(s *scope, e engine.Apply) *Failure {
 	if err != nil {
 		return failure(err)
 	}
-	if err := p.Policy.Application(o); err != nil {
+	if err := l.reconciler.refusesApplication(o); err != nil {
 		return &Failure{Code: engine.NotAllowed, Message: err.Error()}
 	}
 	return nil
+}
+
+// refusesApplication returns why the policy does not allow an Application, or nil. The AppProject that it names on this
+// cluster counts too. A project that the agent has not narrowed, or could not, may allow what the policy forbids.
+func (n *Reconciler) refusesApplication(o *kind.Object) error {
+	p := n.policy.Policy
+	if err := p.Application(o); err != nil {
+		return err
+	}
+	if project := n.cache.get(n.projectRef(kind.ProjectOf(o))); project != nil {
+		return p.Exceeds(project)
+	}
+	return nil // Argo CD deploys nothing without the project
+}
+
+// judgeApplications judges the Applications of an AppProject again, because the project has changed on the spoke.
+func (n *Reconciler) judgeApplications(was, is *kind.Object) {
+	if n.cfg.Side != kind.Spoke || n.policy.Policy == nil || was != nil && is != nil && sameRules(was, is) {
+		return
+	}
+	l := n.syncs[""]
+	s := l.scope(kind.ApplicationScope)
+	if !l.known || s.cfg.Role != engine.Replica {
+		return
+	}
+	for _, o := range n.cache.byProject[cmp.Or(is, was).Name()] {
+		l.reportStored(s, o, o)
+	}
+	l.step(engine.Reconsider{Scope: s.cfg.Name})
 }
 
 // mergeNarrowed merges received content into the local object. An AppProject gets only what the policy allows.

@@ -36,6 +36,13 @@ func (p testPolicy) Project(o *kind.Object) (*kind.Object, error) {
 	return o.WithSpec(bytes.ReplaceAll(o.Get("spec"), []byte(`"namespace":"*"`), []byte(`"namespace":"`+p.namespaces+`"`)))
 }
 
+func (p testPolicy) Exceeds(project *kind.Object) error {
+	if p.namespaces != "" && bytes.Contains(project.Get("spec"), []byte(`"namespace":"*"`)) {
+		return errors.New("the policy forbids namespace *")
+	}
+	return nil
+}
+
 func (p testPolicy) Operation(*kind.Object, []byte) error {
 	if p.operations {
 		return errors.New("the policy forbids operations")
@@ -103,6 +110,42 @@ func TestPolicy_RefusesApplicationAndKeepsWhatIsThere(t *testing.T) {
 	}
 	if got := p.hubCondition("a"); strings.Contains(got, "forbids") {
 		t.Errorf("conditions on the hub: %s", got)
+	}
+}
+
+// A project that the hub does not own is not narrowed. With adoption never, the hub can still name it.
+func TestPolicy_RefusesApplicationOfWiderLocalProject(t *testing.T) {
+	project := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "default"}
+	p := newPair(t, kind.Managed)
+	p.user(kind.Spoke, project, openProject("default"))
+	p.setPolicy(PolicyChanged{ID: "1", Policy: testPolicy{namespaces: "team-*", never: true}})
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	if got := p.spokeRevision("a"); got != "none" {
+		t.Fatalf("the spoke has %s", got)
+	}
+	if got := p.hubCondition("a"); !strings.Contains(got, "the policy forbids namespace *") {
+		t.Errorf("conditions on the hub: %s", got)
+	}
+
+	narrow := strings.Replace(string(p.stores[kind.Spoke].objects[project].Raw()), `"namespace":"*"`, `"namespace":"team-a"`, 1)
+	p.user(kind.Spoke, project, narrow)
+	if got := p.spokeRevision("a"); got != "v1" {
+		t.Fatalf("with a narrow project the spoke has %s", got)
+	}
+	p.waitSeconds(30)
+	if got := p.hubCondition("a"); strings.Contains(got, "forbids") {
+		t.Errorf("conditions on the hub: %s", got)
+	}
+
+	p.user(kind.Spoke, project, strings.Replace(narrow, `"namespace":"team-a"`, `"namespace":"*"`, 1))
+	p.waitSeconds(30)
+	if got := p.hubCondition("a"); !strings.Contains(got, "the policy forbids namespace *") {
+		t.Errorf("after the project became wide, conditions on the hub: %s", got)
+	}
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+	if got := p.spokeRevision("a"); got != "v1" {
+		t.Errorf("the spoke has %s, want what was there", got)
 	}
 }
 

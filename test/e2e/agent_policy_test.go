@@ -52,7 +52,7 @@ func TestHostileHub_ApplicationIsRefused(t *testing.T) {
 	agent := w.managed()
 	repo := w.plain("managed", "allowed")
 	agent.limit(t, map[string]any{
-		"sourceRepos": []any{repo.repo}, "destinationNamespaces": []any{"allowed", "policy-*"}, "projects": []any{"default"},
+		"sourceRepos": []any{repo.repo}, "destinationNamespaces": []any{"allowed", "policy-*"}, "projects": []any{"default", "policy-local"},
 		"rules": []any{map[string]any{"name": "no-evil-label", "expression": `!has(object.metadata.labels) || !("evil" in object.metadata.labels)`, "message": "the label evil is not allowed"}},
 	})
 
@@ -75,6 +75,21 @@ func TestHostileHub_ApplicationIsRefused(t *testing.T) {
 		app.becomes(t, shows("AgentError", c.reason))
 		agent.spoke.app(lab.ArgoCDNamespace, name).isAbsent(t)
 	}
+
+	// The agent does not narrow an AppProject that the cluster keeps for itself, so Applications in it are refused.
+	local, project := agent.spoke.project("policy-local"), projectOf("in-cluster")
+	setAnnotation(&unstructured.Unstructured{Object: project}, adoption, "never")
+	local.create(t, project)
+	w.hub.project("policy-local").create(t, projectOf("managed"))
+	spec := w.plain("managed", "policy-local")
+	spec.project = "policy-local"
+	app := w.hub.app("managed", "policy-local")
+	app.create(t, spec.object())
+	app.becomes(t, shows("AgentError", "AgentPolicy limits (sourceRepos) of the workload cluster forbids it: AppProject policy-local of the workload cluster allows repository *"))
+	agent.spoke.app(lab.ArgoCDNamespace, "policy-local").isAbsent(t)
+	local.patch(t, fmt.Sprintf(`{"spec":{"sourceRepos":[%q],"destinations":[{"server":"*","namespace":"policy-*"}]}}`, repo.repo))
+	agent.spoke.app(lab.ArgoCDNamespace, "policy-local").becomes(t)
+	app.becomes(t, showsNo("AgentError"))
 
 	// A change of what is already placed is refused too. What was placed stays.
 	before := agent.spoke.app(lab.ArgoCDNamespace, "allowed").get(t)
