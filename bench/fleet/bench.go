@@ -117,7 +117,8 @@ func (b *bench) part(name string, do func(context.Context) error) report.Part {
 
 // startPrincipal starts the principal for the first time.
 func (b *bench) startPrincipal(ctx context.Context) error {
-	return b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof))
+	return b.product.StartPrincipal(ctx, "--pprof-port", strconv.Itoa(b.pprof),
+		"--require-registration=false") // the simulated agents register themselves
 }
 
 // profile saves profiles of the principal after a part.

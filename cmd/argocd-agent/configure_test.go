@@ -169,3 +169,19 @@ func TestProfiler_ServesWhileComponentRuns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestPrincipal_RequiresRegistrationByDefault(t *testing.T) {
+	for args, required := range map[string]bool{
+		"": true, "--require-registration=false": false, "--enable-self-cluster-registration": false, "--enable-self-cluster-registration=false": true,
+	} {
+		command := append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-host", "127.0.0.1", "--listen-port", freePort(t),
+			"--metrics-port", "0", "--healthz-port", "0", "--enable-resource-proxy=false", "--redis-proxy-port", "0"}, strings.Fields(args)...)
+		got := start(t, nil, command...)
+		if got.principal == nil {
+			t.Fatal(got.stderr)
+		}
+		if got.principal.RequireRegistration != required {
+			t.Errorf("%q: registration is required: %v", args, !required)
+		}
+	}
+}

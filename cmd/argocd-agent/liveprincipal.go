@@ -37,8 +37,8 @@ func (s *principalLive) declare(f *flags) {
 	f.add("resource-proxy-address", text(&s.address, "HOST:PORT", "argocd-agent-resource-proxy:9090"),
 		"Address of the resource proxy for Argo CD. It is the server in the cluster Secrets.")
 	s.certs.declare(f, proxyCertificates)
-	f.add("enable-self-cluster-registration", boolean(&s.selfRegister, true),
-		"Create an Agent when an agent without one connects for the first time. The opposite of --require-registration.")
+	f.add("enable-self-cluster-registration", boolean(&s.selfRegister, false),
+		"Create an Agent when an agent without one connects for the first time. The same as --require-registration=false.")
 	f.add("self-registration-client-cert-secret", text(&s.clientSecret, "SECRET", ""),
 		"Secret with a client certificate (tls.crt, tls.key) for the resource proxy and its CA (ca.crt). The principal writes it to "+
 			"the cluster Secrets that it creates, with a token that names the agent.").

@@ -69,8 +69,8 @@ func (s *principalSettings) declare(f *flags) {
 		"Send the hub's TLS certificates and SSH host keys of Git servers to managed agents.")
 
 	f.heading("Agents and their namespaces")
-	f.add("require-registration", boolean(&s.RequireRegistration, false),
-		"Refuse an agent without an Agent object. If off, its first connection creates one.")
+	f.add("require-registration", boolean(&s.RequireRegistration, true),
+		"Refuse an agent without an Agent object, or with one that has no mode. If off, its first connection creates the Agent or sets the mode.")
 	f.add("namespace-create-enable", boolean(&s.NamespaceCreate.Enable, false), "Create the namespace of an agent if it is missing.")
 	f.add("namespace-create-pattern", text(&s.NamespaceCreate.Pattern, "REGEX", ""),
 		"Regular expression for the whole name of a namespace that can be created.").defaultText("any name")
@@ -167,7 +167,7 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.ResourceProxy = s.webSocket, s.live.address
-	cfg.RequireRegistration = cfg.RequireRegistration || !s.live.selfRegister
+	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	o.cmd = cmd
 	f, s := cmd.Flags(), &o.spec
 	f.Var(cmdline.Choice(&s.Mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
-		"Side that owns the Applications: the hub (managed) or the workload cluster (autonomous). If unset, the mode of the first connection.")
+		"Side that owns the Applications: the hub (managed) or the workload cluster (autonomous). An agent without a mode is refused.")
 	f.StringToStringVarP(&s.Cluster.Labels, "label", "l", nil, "Labels of the cluster Secret, for cluster generators of ApplicationSets.")
 	f.StringToStringVar(&s.Cluster.Annotations, "annotation", nil, "Annotations of the cluster Secret.")
 	f.StringVar(&s.Namespace, "hub-namespace", "", "`NAMESPACE` of the agent on the hub. If unset, the name of the agent.")
@@ -71,7 +71,7 @@ func (p *Program) agentCreateCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Short:             "Register an agent before it first connects",
 		Long: `Creates an Agent on the hub. The principal then creates the namespace and the cluster Secret of the agent.
-If registration is not required, an agent with a valid certificate registers itself on its first connection.
+An agent without an Agent is refused, unless the principal runs with --require-registration=false.
 
 To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join-token`" + `.`,
 		Example: `  argocd-agentctl agent create w1 --mode managed --label env=prod,region=eu

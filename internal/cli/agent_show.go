@@ -45,7 +45,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 		}
 	}
 	line("Name", agent.Name)
-	line("Mode", cmp.Or(agent.Spec.Mode, "from first connection"))
+	line("Mode", cmp.Or(agent.Spec.Mode, "not set"))
 	line("Namespace", hubNamespace(agent)+" on the hub")
 	line("Mapping", cmp.Or(agent.Spec.Mapping, "default of the principal"))
 	line("Kinds", cmp.Or(strings.Join(agent.Spec.Kinds, ", "), "all"))

@@ -194,7 +194,7 @@ func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *checked) {
 			connected++
 		}
 		for _, condition := range agent.Status.Conditions {
-			if condition.Type == "Registered" && condition.Status == metav1.ConditionFalse && condition.Reason != "ModeNotSet" {
+			if condition.Type == "Registered" && condition.Status == metav1.ConditionFalse {
 				e.problem("agents", "correct Agent "+agent.Name+", or the object that conflicts with it", "Agent %s is not accepted: %s", agent.Name, condition.Message)
 			}
 		}
@@ -261,8 +261,8 @@ func (p *Program) compareSides(ctx context.Context, hub, spoke *cluster, h, s *c
 func (e *checkRun) registration(ctx context.Context, hub, spoke *cluster, h, s *checked) {
 	agent, err := (agents{hub}).get(ctx, s.agent)
 	if err != nil {
-		if h.settings.on("require-registration") {
-			e.problem("agent", "argocd-agentctl agent create "+s.agent, "the certificate is for agent %s, which is not registered, and the hub requires registration", s.agent)
+		if !h.settings.selfRegistration() {
+			e.problem("agent", "argocd-agentctl agent create "+s.agent+" --mode …", "the certificate is for agent %s, which is not registered, and the hub requires registration", s.agent)
 		} else {
 			e.note("agent", "the certificate is for agent %s, which will be registered on its first connection", s.agent)
 		}

@@ -146,8 +146,7 @@ func refusalOf(agent *v1alpha1.Agent) string {
 		if c.Status != metav1.ConditionFalse {
 			continue
 		}
-		registered := c.Type == v1alpha1.ConditionRegistered && c.Reason != "ModeNotSet"
-		if registered || c.Type == v1alpha1.ConditionConnected && slices.Contains(refusals, engine.Code(c.Reason)) {
+		if c.Type == v1alpha1.ConditionRegistered || c.Type == v1alpha1.ConditionConnected && slices.Contains(refusals, engine.Code(c.Reason)) {
 			reasons = append(reasons, c.Message)
 		}
 	}

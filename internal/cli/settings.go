@@ -141,6 +141,12 @@ func (s *settings) on(flag string) bool {
 	return value == "true" || value == "1"
 }
 
+// selfRegistration reports whether the first connection of an agent creates its Agent.
+func (s *settings) selfRegistration() bool {
+	required := s.get("require-registration")
+	return required == "false" || required == "0" || s.on("enable-self-cluster-registration")
+}
+
 // labelSelector returns nil if there is no label selector.
 func (s *settings) labelSelector() (kind.Selector, error) {
 	selector, err := kind.ParseSelector(s.get("label-selector"))

@@ -19,6 +19,9 @@ import (
 // ErrUnregistered is returned for an agent without Agent if registration is required.
 var ErrUnregistered = errors.New("this agent is not registered on the hub: create its Agent, for example with `argocd-agentctl agent create`")
 
+// ErrNoMode is returned for an agent whose Agent has no mode if registration is required.
+var ErrNoMode = errors.New("the Agent of this agent has no mode: set spec.mode on the hub, for example with `argocd-agentctl agent reconfigure --mode`")
+
 // ErrRevoked is returned for an agent whose certificate is revoked.
 var ErrRevoked = errors.New("the certificate is revoked")
 
@@ -30,7 +33,8 @@ func (r *Registry) NeedsFirstConnection(agent string, hello engine.Hello) bool {
 }
 
 // RecordFirstConnection records the mode and cluster of an agent before its first session. If two clusters connect with
-// one name, also to two principal replicas, only one of them is recorded. If require is set, the agent must have an Agent.
+// one name, also to two principal replicas, only one of them is recorded. If require is set, the agent must have an Agent
+// with a mode.
 func (r *Registry) RecordFirstConnection(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) error {
 	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
@@ -65,6 +69,9 @@ func (r *Registry) record(ctx context.Context, agent, fingerprint string, hello 
 	rec, err := readAgent(o)
 	if err != nil {
 		return nil, err
+	}
+	if rec.Spec.Mode == "" && require {
+		return nil, ErrNoMode
 	}
 	if rec.Spec.Mode == "" && rec.DeletionTimestamp == nil {
 		o, err = r.cfg.Client.Patch(ctx, r.ref(agent), map[string]any{

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -64,5 +65,49 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (created > 0) != (err == nil) {
 			t.Errorf("%s: %v, %d Agents were made", title, err, created)
 		}
+	}
+}
+
+// If registration is required, the mode comes from the Agent, never from the first connection.
+func TestClaim_ModeComesFromAgent(t *testing.T) {
+	for title, test := range map[string]struct {
+		mode    string // of the Agent
+		require bool
+		want    error
+		patched string // mode
+	}{
+		"registered":            {mode: "managed", require: true},
+		"no mode":               {require: true, want: ErrNoMode},
+		"no mode, not required": {patched: "autonomous"},
+	} {
+		t.Run(title, func(t *testing.T) {
+			patched, writes := "", 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				mode := test.mode
+				if r.Method == http.MethodPatch {
+					writes++
+					var patch struct{ Spec struct{ Mode string } }
+					if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+						t.Error(err)
+					}
+					if patch.Spec.Mode != "" {
+						patched, mode = patch.Spec.Mode, patch.Spec.Mode
+					}
+				}
+				_ = json.NewEncoder(w).Encode(agent("w1", 3+writes, mode, ofCluster("uid")))
+			}))
+			defer server.Close()
+			client, err := kube.NewClient(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := newTestRegistry(t)
+			d.cfg.Client = client
+			err = d.RecordFirstConnection(t.Context(), "w1", "", engine.Hello{Mode: "autonomous", ClusterUID: "uid"}, test.require)
+			if !errors.Is(err, test.want) || patched != test.patched || test.want != nil && writes > 0 {
+				t.Errorf("error %v, recorded mode %q, %d writes", err, patched, writes)
+			}
+		})
 	}
 }

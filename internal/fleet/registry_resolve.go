@@ -42,7 +42,7 @@ func (r *Registry) resolve(agent string) []reconcile.Input {
 	return inputs
 }
 
-// declared reads the registration in an agent's Agent. An Agent without a mode becomes active with its first connection.
+// declared reads the registration in an agent's Agent. An Agent without a mode is not active.
 func (r *Registry) declared(agent string) (reg Registration, ok bool, invalid string) {
 	rec, known := r.objects[agent]
 	switch {

@@ -119,7 +119,7 @@ func (v statusInputs) registeredCondition(s *v1alpha1.Status) {
 	case v.secretError != "":
 		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ClusterSecretError", v.secretError)
 	case !v.active:
-		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ModeNotSet", "spec.mode is not set. The mode of the agent's first connection will be recorded.")
+		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionFalse, "ModeNotSet", "spec.mode is not set. Set it to managed or autonomous.")
 	default:
 		v.condition(s, v1alpha1.ConditionRegistered, metav1.ConditionTrue, "Accepted", "Registration accepted.")
 	}

@@ -31,7 +31,7 @@ type Config struct {
 	SyncRepositoryTrust       bool
 
 	// Agents and their namespaces.
-	RequireRegistration bool // refuse agents without Agent
+	RequireRegistration bool // refuse agents without Agent or mode
 	NamespaceCreate     NamespaceCreate
 	ResourceProxy       string // host:port in cluster Secrets
 	Replica             string // name of this principal replica; if empty, the host name

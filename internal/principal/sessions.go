@@ -24,7 +24,7 @@ type sessionsConfig struct {
 	replicas  *fleet.Replicas
 	revisions *revisionReader
 	storeUID  string
-	require   bool // refuse agents without Agent
+	require   bool // refuse agents without Agent or mode
 	revoked   func(fingerprint string) bool
 	post      func(context.Context, reconcile.Input) error
 	postUntil func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a channel is closed
@@ -194,7 +194,7 @@ func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine
 		return true
 	case errors.Is(err, fleet.ErrRevoked):
 		c.Close(engine.Revoked, err.Error())
-	case errors.Is(err, fleet.ErrUnregistered):
+	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
 		s.log.WarnContext(ctx, "Failed to register agent", "agent", c.Agent, "error", err)

@@ -94,11 +94,15 @@ func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
 	return p.Principal.WaitReady(ctx, p.Principal.ready)
 }
 
-// StartAgent starts an agent on the spoke of the same name. It does not wait for the connection.
+// StartAgent registers an agent and starts it on the spoke of the same name. It does not wait for the connection.
 func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...string) (*Agent, error) {
 	pair, err := p.pki.Client(spoke)
 	if err != nil {
 		return nil, err
+	}
+	if err := p.lab.Hub().Apply(ctx, fmt.Sprintf(`{apiVersion: argocd-agent.argoproj-labs.io/v1alpha1, kind: Agent,
+metadata: {name: %s, namespace: %s}, spec: {mode: %s}}`, spoke, lab.ArgoCDNamespace, mode)); err != nil {
+		return nil, fmt.Errorf("register agent %s: %w", spoke, err)
 	}
 	link, err := p.lab.Link("127.0.0.1:" + strconv.Itoa(p.port))
 	if err != nil {

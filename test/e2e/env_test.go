@@ -109,6 +109,7 @@ func newEnv(t testing.TB, s setup) *testEnv {
 		"--kubeconfig", s.kubeconfig, "--namespace", lab.ArgoCDNamespace,
 		"--listen-host", "127.0.0.1", "--listen-port", w.port,
 		"--tls-cert", tls.cert, "--tls-key", tls.key, "--root-ca-path", w.pki.file,
+		"--require-registration=false", // agents have certificates of the test, and most tests create no Agents
 		"--healthz-port", health, "--metrics-port", "0", "--log-level", "debug"}, append(w.liveOfPrincipal(t), s.flags...)...)...)
 	for _, a := range s.agents {
 		w.addAgent(t, a)

@@ -134,7 +134,7 @@
     [r.connected ? "Connected since" : "Disconnected since", date(r.since)],
     ["Principal", r.principal],
     ["Version", (r.version || "") + (r.protocol ? " (protocol " + r.protocol + ")" : "")],
-    ["Mode", r.mode || "from first connection"],
+    ["Mode", r.mode || "not set"],
     ["Mapping", r.mapping || "default of the principal"],
     ["Namespace", r.namespace + " on the hub"],
     ["Kinds", r.kinds || "all"],
