@@ -25,7 +25,7 @@ const (
 	WrongProtocol Code = "WrongProtocol" // no version in common
 	BadMessage    Code = "BadMessage"    // breaks a limit or the order of the protocol
 	Overloaded    Code = "Overloaded"    // reconnect later
-	Revoked       Code = "Revoked"       // suspended, or certificate revoked
+	Revoked       Code = "Revoked"       // suspended, or certificate revoked or expired
 	ShuttingDown  Code = "ShuttingDown"  // reconnect
 )
 

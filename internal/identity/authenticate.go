@@ -35,6 +35,15 @@ type Authenticator struct {
 
 	// Trusted lists source addresses from which a header is trusted, in addition to the loopback addresses of a sidecar.
 	Trusted []netip.Prefix
+
+	Now func() time.Time // if nil, time.Now
+}
+
+func (a *Authenticator) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
 }
 
 // Authenticate returns the agent that the transport has verified.
@@ -52,6 +61,9 @@ func (a *Authenticator) Authenticate(c Client) (Peer, error) {
 	id := Fingerprint(leaf)
 	if a.Revoked.Revoked(id) {
 		return Peer{}, &RevokedError{Fingerprint: id, Subject: clip(leaf.Subject.String())}
+	}
+	if a.now().After(leaf.NotAfter) { // after the handshake
+		return Peer{}, fmt.Errorf("the certificate of %q expired on %s: connect with a renewed one", clip(leaf.Subject.String()), formatTime(leaf.NotAfter))
 	}
 	if slices.Contains(leaf.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
 		return Peer{}, fmt.Errorf("the certificate of %q is a resource proxy client certificate of Argo CD, not the agent's own", clip(leaf.Subject.String()))

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestMethod_FindsTheNameInTheCertificate(t *testing.T) {
@@ -155,6 +156,20 @@ func TestAuthenticate_RefusesRevokedCertificateOnOpenConnection(t *testing.T) {
 	must(t, err)
 	if _, err := a.Authenticate(overTLS(cert, ca.cert)); err == nil || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A connection may be older than the expiry of its certificate. It must not renew the certificate then.
+func TestAuthenticate_RefusesExpiredCertificateOnOpenConnection(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, _ := ca.sign(template("agent-a"))
+	m, err := ParseMethod("mtls:")
+	must(t, err)
+	for after, problem := range map[time.Duration]string{0: "", time.Nanosecond: "expired on"} {
+		a := &Authenticator{Method: m, Now: func() time.Time { return cert.NotAfter.Add(after) }}
+		if _, err := a.Authenticate(overTLS(cert, ca.cert)); (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s after the end: %v", after, err)
+		}
 	}
 }
 

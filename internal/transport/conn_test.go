@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -92,4 +94,39 @@ func TestServer_RefusesSessionsWhileItDrains(t *testing.T) {
 	if _, err := s.Accept(Peer{Agent: "agent-a"}, newFakeSession(), nil); err == nil || s.Counters().Refused()[RefusedShuttingDown] != 1 {
 		t.Errorf("error %v, refused %v", err, s.Counters().Refused())
 	}
+}
+
+// A session ends when the certificate expires that the agent connected with. The agent connects again with the renewed
+// one.
+func TestServer_EndsSessionWhenCertificateExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(ServerConfig{Events: discardEvents{}, Log: slog.New(slog.DiscardHandler)})
+		serve := func(left time.Duration) *Conn {
+			p := Peer{Agent: "agent-a"}
+			if left > 0 {
+				p.NotAfter = time.Now().Add(left)
+			}
+			c, err := s.Accept(p, newFakeSession(), nil)
+			must(t, err)
+			go s.Serve(c)
+			return c
+		}
+		short, long, mesh := serve(time.Hour), serve(48*time.Hour), serve(0)
+		time.Sleep(time.Hour - time.Nanosecond)
+		synctest.Wait()
+		if err := short.Cause(); err != nil {
+			t.Errorf("before the end: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if bye, ok := short.Cause().(*ByeError); !ok || bye.Code != engine.Revoked || !strings.Contains(bye.Message, "expired") || bye.RetryAfter != 0 {
+			t.Errorf("after the end: %v", short.Cause())
+		}
+		for _, c := range []*Conn{long, mesh} {
+			if err := c.Cause(); err != nil {
+				t.Errorf("another session: %v", err)
+			}
+		}
+		s.Drain()
+	})
 }

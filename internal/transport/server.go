@@ -117,11 +117,17 @@ func (s *Server) refuse(p Peer, reason string, err *RefusedError) error {
 	return err
 }
 
-// Serve runs an accepted connection until its session ends, in the caller's goroutine. If this side ended it, Serve
-// aborts the session.
+// Serve runs an accepted connection until its session ends, in the caller's goroutine. The session ends at the latest
+// when the agent's certificate expires. If this side ended it, Serve aborts the session.
 func (s *Server) Serve(c *Conn) {
 	defer s.remove(c)
 	defer c.stepsEnd()
+	if !c.NotAfter.IsZero() {
+		expiry := time.AfterFunc(time.Until(c.NotAfter), func() {
+			c.Close(engine.Revoked, "the certificate of this connection has expired: connect again with the renewed one")
+		})
+		defer expiry.Stop()
+	}
 	s.counters.Connects.Add(1)
 	c.run(s.cfg.Events)
 	s.counters.Disconnects.Add(1)

@@ -82,7 +82,7 @@ func (c *ca) serverTLS() *tls.Config {
 
 // clientTLS is the configuration of an agent with a certificate of this CA.
 func (c *ca) clientTLS(name string) func() (*tls.Config, error) {
-	return c.clientWith(c.issue(name, time.Hour))
+	return c.clientWith(c.issue(name, 40*time.Hour))
 }
 
 func (c *ca) clientWith(cert tls.Certificate) func() (*tls.Config, error) {
