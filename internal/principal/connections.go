@@ -65,6 +65,14 @@ func (t *connections) recordHello(c *transport.Conn, hello engine.Hello) bool {
 	return true
 }
 
+// hasHello reports whether a connection has sent its Hello.
+func (t *connections) hasHello(c *transport.Conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.byID[c.ID]
+	return known != nil && known.hello != nil
+}
+
 // of returns the connections of an agent.
 func (t *connections) of(agent string) []connection {
 	t.mu.Lock()

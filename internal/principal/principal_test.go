@@ -196,3 +196,35 @@ func TestMessage_TextOfAnAgentIsOneLine(t *testing.T) {
 		}
 	}
 }
+
+// silentSession is a session whose peer sends nothing.
+type silentSession struct{ transport.Session }
+
+func (silentSession) RemoteAddr() string          { return "192.0.2.1:1" }
+func (silentSession) Traffic() *transport.Traffic { return &transport.Traffic{} }
+
+func TestReceived_NothingBeforeHello(t *testing.T) {
+	posted := 0
+	s := &sessions{sessionsConfig: sessionsConfig{conns: newConnections(), postUntil: func(context.Context, <-chan struct{}, reconcile.Input) error {
+		posted++
+		return nil
+	}}}
+	server := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)})
+	for _, hello := range []bool{false, true} {
+		c, err := server.Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.conns.add(c)
+		if hello {
+			s.conns.recordHello(c, engine.Hello{})
+		}
+		s.Received(c, engine.Roots{})
+		if bye, ok := c.Cause().(*transport.ByeError); hello && c.Cause() != nil || !hello && (!ok || bye.Code != engine.BadMessage) {
+			t.Errorf("after a Hello %v: ended by %v", hello, c.Cause())
+		}
+	}
+	if posted != 1 {
+		t.Errorf("%d messages reached the reconciler", posted)
+	}
+}

@@ -101,6 +101,8 @@ func (s *sessions) Connected(c *transport.Conn) {
 func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 	hello, ok := m.(engine.Hello)
 	switch {
+	case !ok && !s.conns.hasHello(c):
+		c.Close(engine.BadMessage, fmt.Sprintf("a %T before the Hello", m))
 	case !ok:
 		s.forward(c, engine.Received{Session: c.ID, Message: m})
 	case s.conns.recordHello(c, hello):

@@ -43,6 +43,7 @@ type Conn struct {
 	tunnels    *tunnel.Pool      // on the hub
 
 	established  atomic.Bool
+	greeted      atomic.Bool   // on the hub: a Hello was received
 	welcomeOrder atomic.Uint64 // grows with each Welcome that is sent; 0 before it
 
 	mu          sync.Mutex

@@ -196,6 +196,7 @@ func (c *Conn) refuse(err error) {
 func (c *Conn) recordSession(m engine.Message) {
 	switch m := m.(type) {
 	case engine.Hello:
+		c.greeted.Store(true)
 		c.mu.Lock()
 		c.epoch = m.Epoch
 		c.mu.Unlock()

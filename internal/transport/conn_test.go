@@ -130,3 +130,27 @@ func TestServer_EndsSessionWhenCertificateExpires(t *testing.T) {
 		s.Drain()
 	})
 }
+
+func TestServer_LimitsSessionsOfAgent(t *testing.T) {
+	s := NewServer(ServerConfig{Events: discardEvents{}, Log: slog.New(slog.DiscardHandler)})
+	accept := func(agent string) *Conn {
+		t.Helper()
+		c, err := s.Accept(Peer{Agent: agent}, newFakeSession(), nil)
+		must(t, err)
+		return c
+	}
+	current, other := accept("agent-a"), accept("agent-b")
+	must(t, current.Send(engine.Welcome{Agent: "agent-a"}))
+	var all []*Conn
+	for range maxSessionsPerAgent + 1 {
+		all = append(all, accept("agent-a"))
+	}
+	for i, c := range all {
+		if ended := c.Cause() != nil; ended != (i < 2) {
+			t.Errorf("session %d ended: %v", i, ended)
+		}
+	}
+	if current.Cause() != nil || other.Cause() != nil {
+		t.Error("a current session was ended")
+	}
+}

@@ -33,6 +33,7 @@ type Counters struct {
 // Reasons for a refused session, for Counters.Refuse. The transports and package tunnel have more.
 const (
 	refusedOverloaded   = "overloaded"
+	refusedNoHello      = "no_hello"
 	RefusedShuttingDown = "shutting_down"
 )
 

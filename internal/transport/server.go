@@ -28,6 +28,8 @@ type ServerConfig struct {
 	// Admit may refuse an agent for a while. If nil, all are admitted.
 	Admit func(Peer) (retryAfter time.Duration, err error)
 
+	HelloTimeout time.Duration // from an accepted session to its Hello: 30 s
+
 	Queue   int // bytes that wait for one agent: 8 MiB
 	Tunnels tunnel.Limits
 
@@ -37,6 +39,13 @@ type ServerConfig struct {
 
 const (
 	defaultQueue = 8 << 20
+
+	// defaultHelloTimeout is longer than an agent waits for its own API server before it sends its Hello.
+	defaultHelloTimeout = 30 * time.Second
+
+	// maxSessionsPerAgent limits the sessions of one agent. A newer one replaces the others as soon as it has sent its
+	// Hello.
+	maxSessionsPerAgent = 8
 
 	// reconnectSpacing is the average time between two agents that return after a shutdown.
 	reconnectSpacing = 2 * time.Millisecond
@@ -64,6 +73,7 @@ type Server struct {
 // NewServer returns a Server without sessions.
 func NewServer(cfg ServerConfig) *Server {
 	cfg.Queue = cmp.Or(cfg.Queue, defaultQueue)
+	cfg.HelloTimeout = cmp.Or(cfg.HelloTimeout, defaultHelloTimeout)
 	cfg.Tunnels = cfg.Tunnels.WithDefaults()
 	s := &Server{
 		cfg: cfg, dedupLog: NewDedupLogger(cfg.Log, time.Now),
@@ -129,6 +139,13 @@ func (s *Server) Serve(c *Conn) {
 		defer expiry.Stop()
 	}
 	s.counters.Connects.Add(1)
+	hello := time.AfterFunc(s.cfg.HelloTimeout, func() {
+		if !c.greeted.Load() {
+			s.counters.Refuse(refusedNoHello)
+			c.Close(engine.BadMessage, fmt.Sprintf("no Hello within %v", s.cfg.HelloTimeout))
+		}
+	})
+	defer hello.Stop()
 	c.run(s.cfg.Events)
 	s.counters.Disconnects.Add(1)
 	if bye, ok := c.Cause().(*ByeError); ok && bye.Local {
@@ -194,6 +211,12 @@ func (s *Server) currentConn(agent string) (current *Conn, since time.Time) {
 	return current, since
 }
 
+// Current returns the connection with the current session of an agent, or nil.
+func (s *Server) Current(agent string) *Conn {
+	c, _ := s.currentConn(agent)
+	return c
+}
+
 // Conns returns the open connections.
 func (s *Server) Conns() []*Conn {
 	s.mu.Lock()
@@ -237,12 +260,20 @@ func (s *Server) Drain() {
 // Wait waits for the goroutines of tunnels. Call it after Drain, when the streams of all tunnels have ended.
 func (s *Server) Wait() { s.running.Wait() }
 
-// add adds a connection. It returns false during a shutdown.
+// add adds a connection. It returns false during a shutdown. If the agent has too many, it ends the oldest one that has
+// no current session.
 func (s *Server) add(c *Conn) bool {
+	current := s.Current(c.Agent)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
 		return false
+	}
+	if others := s.byAgent[c.Agent]; len(others) >= maxSessionsPerAgent {
+		if i := slices.IndexFunc(others, func(other *Conn) bool { return other != current && other.Cause() == nil }); i >= 0 {
+			others[i].fail(fmt.Errorf("agent %s has more than %d sessions", c.Agent, maxSessionsPerAgent))
+			others[i].abort()
+		}
 	}
 	s.byAgent[c.Agent] = append(s.byAgent[c.Agent], c)
 	s.sessions.Add(1)

@@ -16,6 +16,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
+	"github.com/argocd-agent/argocd-agent/internal/wire"
 )
 
 func must(t testing.TB, err error) {
@@ -129,6 +130,9 @@ func TestServer_CutsAStalledAgent(t *testing.T) {
 		must(t, err)
 		defer session.Close()
 		c := <-p.hub.connected
+		hello, err := wire.Encode(engine.Hello{}, wire.Meta{Source: "agent"})
+		must(t, err)
+		must(t, session.Send(hello))
 		for i := range 2 * queueSize {
 			must(t, c.Send(roots(i)))
 		}

@@ -61,7 +61,7 @@ func BenchmarkThroughput(b *testing.B) {
 func BenchmarkIdleConnection(b *testing.B) {
 	const agents = 500
 	ca := newCA(b, "ca")
-	h := startHub(b, hubConfig{TLS: ca.serverTLS(), Limits: Limits{ConnsPerPeer: agents}})
+	h := startHub(b, hubConfig{TLS: ca.serverTLS(), Limits: Limits{ConnsPerAgent: agents}})
 	dir := b.TempDir()
 	cert := ca.issue("agent-a", time.Hour)
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)

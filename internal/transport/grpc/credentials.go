@@ -24,9 +24,11 @@ import (
 // serverCredentials handles the handshake of accepted connections, and adds the socket to its result.
 type serverCredentials struct {
 	credentials.TransportCredentials
-	counters *transport.Counters
-	dedupLog *transport.DedupLogger
-	explain  func(error) error
+	counters     *transport.Counters
+	dedupLog     *transport.DedupLogger
+	explain      func(error) error
+	authenticate transport.Authenticate
+	current      func(agent string) *transport.Conn
 }
 
 func (s *Server) credentials() serverCredentials {
@@ -37,7 +39,7 @@ func (s *Server) credentials() serverCredentials {
 			inner = webSocketCredentials{inner, s.cfg.TLS}
 		}
 	}
-	return serverCredentials{inner, s.counters, s.dedupLog, s.cfg.Explain}
+	return serverCredentials{inner, s.counters, s.dedupLog, s.cfg.Explain, s.cfg.Authenticate, s.hub.Current}
 }
 
 // authInfo is the result of a handshake.
@@ -55,24 +57,45 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	s.handshakeDoneAt.Store(time.Now().UnixNano())
 	s.listener.handshakeDone(s)
 	if err != nil {
+		s.listener.addresses.Take(s.address)
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // a port check, or an evicted handshake
 			c.counters.Refuse(refusedTLS)
 			c.dedupLog.With(transport.HostOf(s.RemoteAddr().String()), c.explain(err)).Warn("TLS handshake failed")
 		}
 		return nil, nil, err
 	}
-	fingerprint, encrypted := peerFingerprint(info)
-	if encrypted && fingerprint == "" {
-		return c.anonymous(conn, info, s)
-	}
-	if fingerprint != "" && !s.listener.countPeer(s, fingerprint, s.listener.limits.ConnsPerPeer) {
-		err := fmt.Errorf("the certificate with SHA-256 fingerprint %X has %d connections already: does another agent use the same certificate?",
-			fingerprint, s.listener.limits.ConnsPerPeer)
-		c.counters.Refuse(refusedPeer)
-		c.dedupLog.With(transport.HostOf(s.RemoteAddr().String()), err).Warn("Connection refused")
-		return nil, nil, err
+	if t, encrypted := info.(credentials.TLSInfo); encrypted {
+		admit := c.admitAgent
+		if len(t.State.PeerCertificates) == 0 {
+			admit = c.admitAnonymous
+		}
+		if err := admit(s, t.State); err != nil {
+			s.listener.addresses.Take(s.address)
+			c.dedupLog.With(transport.HostOf(s.RemoteAddr().String()), err).Warn("Connection refused")
+			return nil, nil, err
+		}
 	}
 	return conn, authInfo{info, s}, nil
+}
+
+// admitAgent counts a connection of an agent. A certificate that names no agent counts by itself. Its calls are refused.
+func (c serverCredentials) admitAgent(s *socket, state tls.ConnectionState) error {
+	agent := fmt.Sprintf("%X", sha256.Sum256(state.PeerCertificates[0].Raw))
+	noHeader := func(string) []string { return nil }
+	if p, err := c.authenticate(transport.Credentials{TLS: &state, RemoteAddr: s.RemoteAddr(), Header: noHeader}); err == nil && p.Agent != "" {
+		agent = p.Agent
+	}
+	if wait := s.listener.agents.Take(agent); wait > 0 {
+		c.counters.Refuse(refusedAgentRate)
+		return fmt.Errorf("agent %s connects too often: does another agent use the same name?", agent)
+	}
+	if old := s.listener.countAgent(s, agent, c.current(agent)); old != nil {
+		c.counters.Refuse(refusedPeer)
+		c.dedupLog.With(agent, fmt.Errorf("agent %s has %d connections already: does another agent use the same name?",
+			agent, s.listener.limits.ConnsPerAgent)).Warn("Closed the oldest connection without a session")
+		_ = old.Close()
+	}
+	return nil
 }
 
 func (c serverCredentials) Clone() credentials.TransportCredentials {
@@ -87,25 +110,15 @@ const (
 	anonymousConns   = 256
 )
 
-// anonymous accepts a client without a certificate, which wants to join.
-func (c serverCredentials) anonymous(conn net.Conn, info credentials.AuthInfo, s *socket) (net.Conn, credentials.AuthInfo, error) {
-	if !s.listener.countPeer(s, "anonymous", anonymousConns) {
-		err := errors.New("too many clients without a certificate: try to join again later")
+// admitAnonymous counts a client without a certificate, which wants to join.
+func (c serverCredentials) admitAnonymous(s *socket, _ tls.ConnectionState) error {
+	s.listener.addresses.Take(s.address)
+	if !s.listener.countAnonymous(s) {
 		c.counters.Refuse(refusedPeer)
-		c.dedupLog.With(transport.HostOf(s.RemoteAddr().String()), err).Warn("Connection refused")
-		return nil, nil, err
+		return errors.New("too many clients without a certificate: try to join again later")
 	}
 	time.AfterFunc(anonymousTimeout, func() { _ = s.Close() })
-	return conn, authInfo{info, s}, nil
-}
-
-func peerFingerprint(info credentials.AuthInfo) (fingerprint string, encrypted bool) {
-	t, ok := info.(credentials.TLSInfo)
-	if !ok || len(t.State.PeerCertificates) == 0 {
-		return "", ok
-	}
-	sum := sha256.Sum256(t.State.PeerCertificates[0].Raw)
-	return string(sum[:]), true
+	return nil
 }
 
 // unwrap returns the TLS state, if there is one, the socket and the remote address of a stream.

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -156,11 +157,13 @@ type hubConfig struct {
 	Queue   int
 	Tunnels tunnel.Limits
 	Targets map[string]tunnel.Target
+
+	HelloTimeout time.Duration // if zero, a day, because the agents of most tests send no Hello
 }
 
 func newHub(cfg hubConfig) (*transport.Server, *Server) {
 	sessions := transport.NewServer(transport.ServerConfig{Events: cfg.Events, Log: cfg.Log, Trace: cfg.Trace, Admit: cfg.Admit,
-		Queue: cfg.Queue, Tunnels: cfg.Tunnels, Targets: cfg.Targets})
+		Queue: cfg.Queue, Tunnels: cfg.Tunnels, Targets: cfg.Targets, HelloTimeout: cmp.Or(cfg.HelloTimeout, 24*time.Hour)})
 	return sessions, NewServer(ServerConfig{TLS: cfg.TLS, Authenticate: cfg.Authenticate, Trace: cfg.Trace, WebSocket: cfg.WebSocket,
 		Enroll: cfg.Enroll, Explain: cfg.Explain, Keepalive: cfg.Keepalive, Limits: cfg.Limits}, sessions)
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -245,21 +247,136 @@ func TestListener_EvictsSilentHandshakes(t *testing.T) {
 func TestListener_LimitsConnections(t *testing.T) {
 	leakCheck(t)
 	ca := newCA(t, "ca")
-	cert := ca.issue("agent-a", time.Hour)
-	h := startHub(t, hubConfig{TLS: ca.serverTLS(), Limits: Limits{ConnsPerPeer: 2, Conns: 3}})
-	for range 2 {
-		openSync(t, byHand(t, h.address, ca.clientWith(cert)))
-		h.next("connected")
-	}
-	third := dial(t, spokeConfig{Address: h.address, TLS: ca.clientWith(cert)})
-	_ = third.failure()
-	third.stop()
-	eventually(t, "it is gone", func() bool { return h.Counters().Sockets.Load() == 2 })
+	h := startHub(t, hubConfig{TLS: ca.serverTLS(), Limits: Limits{Conns: 1}})
 	dial(t, spokeConfig{Address: h.address, TLS: ca.clientTLS("agent-b")}).next("connected")
 	late := dial(t, spokeConfig{Address: h.address, TLS: ca.clientTLS("agent-c")})
 	_ = late.failure()
-	refused := h.Counters().Refused()
-	if refused[refusedPeer] == 0 || refused[refusedFull] == 0 {
+	if refused := h.Counters().Refused(); refused[refusedFull] == 0 {
 		t.Errorf("counted %v", refused)
+	}
+}
+
+func TestListener_CountsConnectionsByAgent(t *testing.T) {
+	leakCheck(t)
+	ca := newCA(t, "ca")
+	h := startHub(t, hubConfig{TLS: ca.serverTLS(), Limits: Limits{ConnsPerAgent: 3}})
+	open := func() grpc.BidiStreamingClient[api.CloudEvent, api.CloudEvent] {
+		t.Helper()
+		return openSync(t, byHand(t, h.address, ca.clientTLS("agent-a"))) // each with a certificate of its own
+	}
+	ended := func(stream grpc.BidiStreamingClient[api.CloudEvent, api.CloudEvent]) bool {
+		_, err := stream.Recv()
+		return err != nil
+	}
+	session := open()
+	current := h.welcome("agent-a")
+	if _, err := session.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	var silent []grpc.BidiStreamingClient[api.CloudEvent, api.CloudEvent]
+	for range 4 { // the first two of them make the agent's connections complete
+		silent = append(silent, open())
+		got := map[string]int{(<-h.calls).what: 1}
+		if len(silent) > 2 {
+			got[(<-h.calls).what]++
+		}
+		if want := min(1, len(silent)/3); got["connected"] != 1 || got["disconnected"] != want {
+			t.Fatalf("connection %d: %v", len(silent), got)
+		}
+	}
+	if !ended(silent[0]) || !ended(silent[1]) {
+		t.Error("the oldest connections without a session are open")
+	}
+	must(t, current.Send(roots(1)))
+	if ended(session) {
+		t.Error("the session was displaced")
+	}
+	if n := len(h.Conns()); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+	dial(t, spokeConfig{Address: h.address, TLS: ca.clientTLS("agent-b")}).next("connected")
+	if n := h.Counters().Refused()[refusedPeer]; n != 2 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+func TestListener_LimitsConnectionRateOfAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		cert := ca.issue("agent-a", time.Hour)
+		connect := func(cert tls.Certificate) (admitted bool) {
+			t.Helper()
+			raw, err := c.dial(t.Context(), "", "")
+			must(t, err)
+			defer raw.Close()
+			cfg, err := ca.clientWith(cert)()
+			must(t, err)
+			cfg.ServerName, cfg.NextProtos = "localhost", []string{"h2"}
+			conn := tls.Client(raw, cfg)
+			if conn.HandshakeContext(t.Context()) != nil {
+				return false
+			}
+			_, err = conn.Read(make([]byte, 1)) // settings of HTTP/2, or the end
+			return err == nil
+		}
+		for i := range agentBurst {
+			if !connect(cert) {
+				t.Fatalf("connection %d was refused", i)
+			}
+		}
+		if connect(cert) || connect(ca.issue("agent-a", time.Hour)) {
+			t.Error("the rate of the agent is not limited")
+		}
+		if !connect(ca.issue("agent-b", time.Hour)) {
+			t.Error("another agent was refused")
+		}
+		time.Sleep(agentConnInterval)
+		if !connect(cert) || connect(cert) {
+			t.Error("not exactly one more connection after the interval")
+		}
+		if n := h.Counters().Refused()[refusedAgentRate]; n != 3 {
+			t.Errorf("counted %d", n)
+		}
+	})
+}
+
+func TestListener_LimitsFailuresByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		fail := func() {
+			t.Helper()
+			conn, err := c.dial(t.Context(), "", "")
+			must(t, err)
+			_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+			_ = conn.Close()
+			synctest.Wait()
+		}
+		for range addressBurst {
+			fail()
+		}
+		if n := h.Counters().Refused()[refusedAddress]; n != 0 {
+			t.Fatalf("%d refused within the rate", n)
+		}
+		fail()
+		if n := h.Counters().Refused()[refusedAddress]; n != 1 {
+			t.Errorf("counted %d", n)
+		}
+		if n := strings.Count(h.log.String(), "Connections refused"); n != 1 {
+			t.Errorf("%d lines for it", n)
+		}
+		time.Sleep(addressInterval)
+		dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial}).next("connected")
+	})
+}
+
+func TestAddressOf_CountsSubnets(t *testing.T) {
+	for _, tc := range [][2]string{{"192.0.2.1:1", "192.0.2.1"}, {"[2001:db8::1]:1", "2001:db8::/64"}, {"[2001:db8::ffff:1%eth0]:2", "2001:db8::/64"}} {
+		if got := addressOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(tc[0]))); got != tc[1] {
+			t.Errorf("%s counts as %s", tc[0], got)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,12 +16,13 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/ratelimit"
 )
 
 // Limits bound the resources that clients can use. Zero means the default.
 type Limits struct {
 	Conns            int           // TCP connections: 20,000, or what the limit of open files allows
-	ConnsPerPeer     int           // TCP connections with one certificate: 8
+	ConnsPerAgent    int           // TCP connections of one agent: 8
 	Handshakes       int           // at the same time: 512
 	HandshakeTimeout time.Duration // for TLS and the start of HTTP/2: 10 s
 }
@@ -30,7 +32,7 @@ func (l Limits) withDefaults() Limits {
 		l.Conns = connLimit(files)
 	}
 	l.Conns = cmp.Or(l.Conns, maxConns)
-	l.ConnsPerPeer = cmp.Or(l.ConnsPerPeer, 8)
+	l.ConnsPerAgent = cmp.Or(l.ConnsPerAgent, 8)
 	l.Handshakes = cmp.Or(l.Handshakes, 512)
 	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, 10*time.Second)
 	return l
@@ -51,7 +53,9 @@ const (
 	refusedFiles        = "files"            // too many open files
 	refusedHandshakes   = "handshakes"       // too many at the same time
 	refusedTLS          = "tls"              // the handshake failed
-	refusedPeer         = "peer_connections" // too many connections with one certificate
+	refusedAddress      = "address_rate"     // too many failed connections from one address
+	refusedAgentRate    = "agent_rate"       // one agent connects too often
+	refusedPeer         = "peer_connections" // too many connections of one agent, or without a certificate
 	refusedIdentity     = "identity"         // the client is not an agent
 	refusedMethod       = "method"           // not in the policy table
 	refusedSecondStream = "second_stream"
@@ -74,9 +78,20 @@ type listener struct {
 	mu          sync.Mutex
 	open        map[*socket]struct{}
 	handshaking map[*socket]struct{}
-	perPeer     map[string]int // connections by certificate
+	perPeer     map[string][]*socket // connections by agent, oldest first
 	stopping    bool
+
+	// addresses limits connections by address that fail, or that no agent's rate permits. Each handshake costs CPU, so
+	// connections beyond this rate are closed before it. Agents with valid certificates do not use it up, because many
+	// of them may share one address.
+	addresses *ratelimit.Limiter
+	agents    *ratelimit.Limiter // connections by agent
 }
+
+const (
+	addressInterval, addressBurst = 20 * time.Millisecond, 500
+	agentConnInterval, agentBurst = time.Second, 30
+)
 
 // handshakeEvictAge is the age at which a handshake is ended if there are too many. A normal handshake takes
 // milliseconds, so the oldest ones are those of silent clients. If many agents connect at once, all handshakes are
@@ -86,7 +101,8 @@ const handshakeEvictAge = 2 * time.Second
 func newListener(inner net.Listener, limits Limits, userTimeout time.Duration, counters *transport.Counters, dedupLog *transport.DedupLogger) *listener {
 	l := &listener{
 		Listener: inner, limits: limits, timeout: userTimeout, counters: counters, dedupLog: dedupLog,
-		open: map[*socket]struct{}{}, handshaking: map[*socket]struct{}{}, perPeer: map[string]int{},
+		open: map[*socket]struct{}{}, handshaking: map[*socket]struct{}{}, perPeer: map[string][]*socket{},
+		addresses: ratelimit.New(addressInterval, addressBurst, time.Now), agents: ratelimit.New(agentConnInterval, agentBurst, time.Now),
 	}
 	l.ctx, l.close = context.WithCancel(context.Background())
 	return l
@@ -102,11 +118,14 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		setOptions(conn, l.timeout)
-		s := &socket{Conn: conn, listener: l, total: &l.counters.Traffic, since: time.Now()}
+		s := &socket{Conn: conn, listener: l, total: &l.counters.Traffic, since: time.Now(), address: addressOf(conn.RemoteAddr())}
 		if reason := l.admit(s); reason != "" {
 			l.counters.Refuse(reason)
 			_ = conn.Close()
-			if reason == refusedFull {
+			switch reason {
+			case refusedAddress:
+				l.dedupLog.With(s.address, errors.New("too many connections from this address have failed")).Warn("Connections refused")
+			case refusedFull:
 				l.dedupLog.With("", fmt.Errorf("%d clients are connected: raise the limit of open files (ulimit -n) if it is below %d, or run another principal",
 					l.limits.Conns, maxConns)).Warn("Connections refused")
 			}
@@ -151,6 +170,8 @@ func (l *listener) admit(s *socket) (reason string) {
 		return transport.RefusedShuttingDown
 	case len(l.open) >= l.limits.Conns:
 		return refusedFull
+	case l.addresses.Wait(s.address) > 0:
+		return refusedAddress
 	case len(l.handshaking) >= l.limits.Handshakes:
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(l.handshaking)), func(a, b *socket) int { return a.since.Compare(b.since) })
 		if s.since.Sub(oldest.since) < handshakeEvictAge {
@@ -172,15 +193,38 @@ func (l *listener) handshakeDone(s *socket) {
 	delete(l.handshaking, s)
 }
 
-// countPeer counts a connection with a certificate. It returns false if there are too many.
-func (l *listener) countPeer(s *socket, fingerprint string, limit int) bool {
+// countAgent counts a connection of an agent. If there are too many, it returns the oldest other one that has no current
+// session, which the caller must close: an agent whose connection broke without notice must be able to return, and
+// connections without a session must not displace one with a session.
+func (l *listener) countAgent(s *socket, agent string, current *transport.Conn) (displaced *socket) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, open := l.open[s]; !open || l.perPeer[fingerprint] >= limit {
+	if _, open := l.open[s]; !open {
+		return nil
+	}
+	if others := l.perPeer[agent]; len(others) >= l.limits.ConnsPerAgent {
+		for _, other := range others {
+			if c := other.conn.Load(); c == nil || c != current {
+				displaced = other
+				break
+			}
+		}
+	}
+	l.perPeer[agent] = append(l.perPeer[agent], s)
+	s.peer = agent
+	return displaced
+}
+
+// countAnonymous counts a connection without a certificate. It returns false if there are too many.
+func (l *listener) countAnonymous(s *socket) bool {
+	const anonymous = "" // no agent has this name
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, open := l.open[s]; !open || len(l.perPeer[anonymous]) >= anonymousConns {
 		return false
 	}
-	l.perPeer[fingerprint]++
-	s.peer = fingerprint
+	l.perPeer[anonymous] = append(l.perPeer[anonymous], s)
+	s.anonymous = true
 	return true
 }
 
@@ -193,11 +237,27 @@ func (l *listener) remove(s *socket) {
 	delete(l.open, s)
 	delete(l.handshaking, s)
 	l.counters.Sockets.Add(-1)
-	if s.peer != "" {
-		if l.perPeer[s.peer]--; l.perPeer[s.peer] == 0 {
-			delete(l.perPeer, s.peer)
-		}
+	if s.peer == "" && !s.anonymous {
+		return
 	}
+	left := slices.DeleteFunc(l.perPeer[s.peer], func(other *socket) bool { return other == s })
+	if l.perPeer[s.peer] = left; len(left) == 0 {
+		delete(l.perPeer, s.peer)
+	}
+}
+
+// addressOf returns the key of a client's address: all addresses of an IPv6 subnet can belong to one host.
+func addressOf(addr net.Addr) string {
+	host := transport.HostOf(addr.String())
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Unmap().Is4() {
+		return host
+	}
+	subnet, err := ip.WithZone("").Prefix(64)
+	if err != nil {
+		return host
+	}
+	return subnet.String()
 }
 
 // stop accepts no more and ends handshakes, so that a slow client cannot delay a shutdown.
@@ -223,7 +283,9 @@ type socket struct {
 	synced          atomic.Bool                    // a Sync stream was opened on it
 	trusting        atomic.Bool                    // a Trust stream is open on it
 	conn            atomic.Pointer[transport.Conn] // of the Sync stream
-	peer            string                         // guarded by listener.mu
+	address         string                         // of the client, for the rate of its connections
+	peer            string                         // agent by which it is counted; guarded by listener.mu
+	anonymous       bool                           // guarded by listener.mu
 	closeOnce       sync.Once
 }
 
