@@ -40,8 +40,9 @@ const leaseName = "argocd-agent"
 const (
 	incarnationAnnotation = kind.Prefix + "incarnation"
 	hubStoreAnnotation    = kind.Prefix + "hub-store"
-	hubSeenAnnotation     = kind.Prefix + "hub-seen" // by scope
-	commandsAnnotation    = kind.Prefix + "commands" // started last, separated by spaces
+	hubSeenAnnotation     = kind.Prefix + "hub-seen"  // by scope
+	commandsAnnotation    = kind.Prefix + "commands"  // started last, separated by spaces
+	deletionsAnnotation   = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 )
 
@@ -80,7 +81,8 @@ func (m *leaseState) retry(write func() error) error {
 func (m *leaseState) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
 	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), StoreUntrusted: o.Annotation(suspectAnnotation) == "true",
-		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation))}
+		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation)),
+		Deletions: reconcile.ParseDeletions(o.Annotation(deletionsAnnotation))}
 }
 
 // reload reads what the Lease contains now. Another process of this agent may have written it.
@@ -191,10 +193,11 @@ func (m *leaseState) annotations() map[string]string {
 // hubAnnotations returns what is known of the hub, without the incarnation: a later process may have increased it.
 func hubAnnotations(known reconcile.Memory) map[string]string {
 	return map[string]string{
-		hubStoreAnnotation: known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
-		hubSeenAnnotation:  reconcile.FormatSeen(known.Seen),
-		commandsAnnotation: strings.Join(known.Commands, " "),
-		suspectAnnotation:  strconv.FormatBool(known.StoreUntrusted),
+		hubStoreAnnotation:  known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
+		hubSeenAnnotation:   reconcile.FormatSeen(known.Seen),
+		commandsAnnotation:  strings.Join(known.Commands, " "),
+		deletionsAnnotation: reconcile.FormatDeletions(known.Deletions),
+		suspectAnnotation:   strconv.FormatBool(known.StoreUntrusted),
 	}
 }
 

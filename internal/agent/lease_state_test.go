@@ -126,12 +126,13 @@ func TestLeaseState_StoresWhatARemovalNeeds(t *testing.T) {
 	}
 }
 
-func TestLeaseState_StoresStartedCommands(t *testing.T) {
+func TestLeaseState_StoresStartedCommandsAndDeletions(t *testing.T) {
 	l := &leases{}
+	deletion := reconcile.Deletion{UID: "uid-1", At: 1000, Until: 5000}
 	m := l.recall(t)
 	for _, ids := range [][]string{{"c1"}, {"c1", "c2"}} {
 		need := at(12, 3, 12)
-		need.Commands = ids
+		need.Commands, need.Deletions = ids, []reconcile.Deletion{deletion}
 		if err := m.atLeast(t.Context(), need); err != nil {
 			t.Fatal(err)
 		}
@@ -142,6 +143,8 @@ func TestLeaseState_StoresStartedCommands(t *testing.T) {
 	}
 	if a := (&agent{state: next}); !slices.Equal(a.nodeConfig().KnownCommands, []string{"c1", "c2"}) {
 		t.Errorf("its node knows %q", a.nodeConfig().KnownCommands)
+	} else if !slices.Equal(a.nodeConfig().KnownDeletions, []reconcile.Deletion{deletion}) {
+		t.Errorf("its node knows deletions %v", a.nodeConfig().KnownDeletions)
 	}
 }
 

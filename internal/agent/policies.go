@@ -31,14 +31,20 @@ type policies struct {
 	failed  chan error // of one: why the watch of AgentPolicies ended
 
 	mu     sync.Mutex
-	byName map[string]v1alpha1.AgentPolicy
+	byName map[string]readPolicy
 	stop   context.CancelFunc // ends the watch of AgentPolicies; nil if the CRD is not installed
 	timer  *time.Timer        // for the end of a freeze
 	posted bool
 }
 
+// readPolicy is an AgentPolicy as it was read. If invalid is not nil, it cannot be decoded.
+type readPolicy struct {
+	v1alpha1.AgentPolicy
+	invalid error
+}
+
 func newPolicies(a *agent) *policies {
-	return &policies{agent: a, known: make(chan struct{}), failed: make(chan error, 1), byName: map[string]v1alpha1.AgentPolicy{}}
+	return &policies{agent: a, known: make(chan struct{}), failed: make(chan error, 1), byName: map[string]readPolicy{}}
 }
 
 // installed starts or ends the watch of AgentPolicies with their CRD. Without the CRD the default policy holds.
@@ -104,39 +110,69 @@ func (p *policies) observe(ctx context.Context, in reconcile.Input) error {
 	return nil
 }
 
-func (p *policies) set(o *kind.Object) {
-	var ap v1alpha1.AgentPolicy
-	if err := json.Unmarshal(o.Raw(), &ap); err != nil { // the CRD's schema does not allow it
-		ap.Name, ap.Spec = o.Name(), v1alpha1.PolicySpec{Projects: []string{}, Adoption: "unreadable: " + err.Error()}
+func (p *policies) set(o *kind.Object) { p.byName[o.Name()] = decodePolicy(o) }
+
+func decodePolicy(o *kind.Object) readPolicy {
+	var out readPolicy
+	if err := json.Unmarshal(o.Raw(), &out.AgentPolicy); err != nil { // the CRD's schema does not allow it
+		out = readPolicy{invalid: fmt.Errorf("AgentPolicy %s: decode: %w", o.Name(), err)}
+		out.Name = o.Name()
 	}
-	p.byName[o.Name()] = ap
+	return out
+}
+
+// policyDecision is what AgentPolicies mean for the parts of the agent.
+type policyDecision struct {
+	changed reconcile.PolicyChanged
+	live    *v1alpha1.LiveAccess // nil: none, because an AgentPolicy is not valid
+	thawsAt time.Time            // end of a freeze; zero if there is none
+	invalid error
+}
+
+// decidePolicies compiles AgentPolicies. If one of them is not valid, everything that an AgentPolicy can refuse is refused.
+func decidePolicies(env policy.Env, list []readPolicy, now time.Time) policyDecision {
+	d := policyDecision{changed: reconcile.PolicyChanged{ID: policyID(list)}}
+	valid := make([]v1alpha1.AgentPolicy, 0, len(list))
+	for _, r := range list {
+		if r.invalid != nil && d.invalid == nil {
+			d.invalid = r.invalid
+		}
+		valid = append(valid, r.AgentPolicy)
+	}
+	var compiled *policy.Policy
+	if d.invalid == nil {
+		compiled, d.invalid = policy.Compile(env, valid)
+	}
+	if d.invalid != nil {
+		d.changed.Frozen = fmt.Sprintf("%v. Nothing from the hub is changed until a user of the workload cluster corrects it", d.invalid)
+		return d
+	}
+	access := compiled.LiveAccess()
+	d.changed.Policy, d.live = compiled, &access
+	if v := compiled.Frozen(now); v != nil {
+		d.changed.Frozen, d.thawsAt = v.Error(), compiled.ThawsAt(now)
+	}
+	return d
 }
 
 // post compiles what was read and passes it on. The caller must hold mu.
 func (p *policies) post(ctx context.Context) {
-	list := make([]v1alpha1.AgentPolicy, 0, len(p.byName))
+	list := make([]readPolicy, 0, len(p.byName))
 	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
 		list = append(list, p.byName[name])
 	}
 	a, now := p.agent, time.Now()
-	in := reconcile.PolicyChanged{ID: policyID(list)}
-	access := v1alpha1.LiveAccess{}
-	compiled, err := policy.Compile(policy.Env{Mode: a.cfg.Mode, ArgoNamespace: a.cfg.Namespace, AgentNamespace: a.cfg.Namespace}, list)
-	switch {
-	case err != nil:
-		in.Frozen = fmt.Sprintf("%v. Nothing from the hub is changed until a user of the workload cluster corrects it", err)
-		a.log.ErrorContext(ctx, "Refusing all changes from the hub because an AgentPolicy is invalid", "error", err)
-	default:
-		in.Policy, access = compiled, compiled.LiveAccess()
-		if v := compiled.Frozen(now); v != nil {
-			in.Frozen = v.Error()
-			p.after(ctx, compiled.ThawsAt(now).Sub(now))
-		}
+	d := decidePolicies(policy.Env{Mode: a.cfg.Mode, ArgoNamespace: a.cfg.Namespace, AgentNamespace: a.cfg.Namespace}, list, now)
+	if d.invalid != nil {
+		a.log.ErrorContext(ctx, "Refusing all changes from the hub because an AgentPolicy is invalid", "error", d.invalid)
 	}
-	a.log.InfoContext(ctx, "Using AgentPolicies", "policies", len(list), "frozen", in.Frozen != "")
-	_ = a.runner.Post(ctx, in) // fails only if ctx ends
+	if !d.thawsAt.IsZero() {
+		p.after(ctx, d.thawsAt.Sub(now))
+	}
+	a.log.InfoContext(ctx, "Using AgentPolicies", "policies", len(list), "frozen", d.changed.Frozen != "")
+	_ = a.runner.Post(ctx, d.changed) // fails only if ctx ends
 	if a.live.proxy != nil {
-		if err := a.live.proxy.SetPolicy(limitLive(a.cfg.Live.Policy, access, in.Frozen)); err != nil {
+		if err := a.live.proxy.SetPolicy(limitLive(a.cfg.Live.Policy, d.live, d.changed.Frozen)); err != nil {
 			a.log.ErrorContext(ctx, "Failed to limit live access", "error", err)
 		}
 	}
@@ -161,17 +197,18 @@ func (p *policies) after(ctx context.Context, d time.Duration) {
 }
 
 // policyID identifies AgentPolicies by their content.
-func policyID(list []v1alpha1.AgentPolicy) string {
+func policyID(list []readPolicy) string {
 	hash := sha256.New()
-	for _, ap := range list {
-		spec, _ := json.Marshal(ap.Spec) // plain data
-		fmt.Fprintf(hash, "%q %d %s\n", ap.Name, len(spec), spec)
+	for _, r := range list {
+		spec, _ := json.Marshal(r.Spec) // plain data
+		fmt.Fprintf(hash, "%q %d %s %v\n", r.Name, len(spec), spec, r.invalid)
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
-// limitLive returns the live access that settings, AgentPolicies and a freeze allow together.
-func limitLive(settings resource.Policy, access v1alpha1.LiveAccess, frozen string) resource.Policy {
+// limitLive returns the live access that settings, AgentPolicies and a freeze allow together. If access is nil, frozen says
+// why nothing is allowed.
+func limitLive(settings resource.Policy, access *v1alpha1.LiveAccess, frozen string) resource.Policy {
 	out := settings
 	out.DisabledBy = map[string]string{}
 	disable := func(flag *bool, setting, reason string) {
@@ -180,6 +217,13 @@ func limitLive(settings resource.Policy, access v1alpha1.LiveAccess, frozen stri
 		}
 	}
 	const by = "an AgentPolicy of the workload cluster (liveAccess.%s) forbids it"
+	if access == nil {
+		access = &v1alpha1.LiveAccess{}
+		disable(&out.NoReads, resource.SettingReads, frozen)
+		disable(&out.NoLogs, resource.SettingLogs, frozen)
+		disable(&out.NoWrites, resource.SettingWrites, frozen)
+		disable(&out.NoExec, resource.SettingExec, frozen)
+	}
 	if !access.Read {
 		disable(&out.NoReads, resource.SettingReads, fmt.Sprintf(by, "read"))
 		disable(&out.NoLogs, resource.SettingLogs, fmt.Sprintf(by, "read"))

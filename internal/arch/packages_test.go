@@ -66,7 +66,7 @@ var packageRules = []packageRule{
 	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
 	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/proxy", inner: paths("internal/rawjson", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/proxy", inner: paths("api", "internal/rawjson", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/observe", inner: paths("internal/engine"), outer: []string{"github.com/prometheus/"}},
 

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +22,18 @@ type Memory struct {
 	StoreUntrusted bool          // it regressed, and no user has accepted it yet
 	Seen           []engine.Seen // newest revision by scope
 	Commands       []string      // IDs of the commands that were begun last, the oldest first
+	Deletions      []Deletion    // Applications that were deleted for the hub, the oldest first
 }
+
+// Deletion is a deletion that counts against the budget of the spoke's policy.
+type Deletion struct {
+	UID   string // of the Application
+	At    engine.Time
+	Until engine.Time // end of the window of the policy at that time
+}
+
+// MaxDeletions bounds the deletions that are remembered. A policy that allows more in its window allows only this many.
+const MaxDeletions = 1000
 
 const maxCommands = 256
 
@@ -43,21 +56,22 @@ func (n *Reconciler) Memory() Memory {
 		return Memory{}
 	}
 	other, untrusted := l.peer.Other()
-	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun)}
+	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions))}
 }
 
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
 // that one of them does not trust is not trusted: only a user's acceptance ends that, and replaces the record.
 func (m Memory) With(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
+	deletions := withDeletions(slices.Clone(m.Deletions), other.Deletions...)
 	if m.Store.UID != other.Store.UID {
 		if other.Store.UID == "" {
 			other = m
 		}
-		other.Commands = commands
+		other.Commands, other.Deletions = commands, deletions
 		return other
 	}
-	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands}
+	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
@@ -72,7 +86,8 @@ func (m Memory) With(other Memory) Memory {
 
 // Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
-	return m.Store == other.Store && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands)
+	return m.Store == other.Store && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
+		slices.Equal(m.Deletions, other.Deletions)
 }
 
 // withCommands adds missing IDs, and drops the oldest beyond maxCommands.
@@ -83,6 +98,49 @@ func withCommands(ids []string, more ...string) []string {
 		}
 	}
 	return ids[max(0, len(ids)-maxCommands):]
+}
+
+// withDeletions adds missing deletions, sorts all by time, and drops those that had ended before the newest one.
+func withDeletions(list []Deletion, more ...Deletion) []Deletion {
+	for _, d := range more {
+		i := slices.IndexFunc(list, func(known Deletion) bool { return known.UID == d.UID })
+		if i < 0 {
+			list = append(list, d)
+		} else if d.At < list[i].At { // the clock of the other process was ahead
+			list[i] = d
+		}
+	}
+	slices.SortFunc(list, func(a, b Deletion) int { return cmp.Or(cmp.Compare(a.At, b.At), strings.Compare(a.UID, b.UID)) })
+	if len(list) == 0 {
+		return nil
+	}
+	newest := list[len(list)-1].At
+	list = slices.DeleteFunc(list, func(d Deletion) bool { return d.Until <= newest && d.At < newest })
+	return list[max(0, len(list)-MaxDeletions):]
+}
+
+// FormatDeletions returns deletions as text: UID=AT+WINDOW in milliseconds, separated by spaces.
+func FormatDeletions(deletions []Deletion) string {
+	parts := make([]string, 0, len(deletions))
+	for _, d := range deletions {
+		parts = append(parts, fmt.Sprintf("%s=%d+%d", d.UID, d.At, d.Until-d.At))
+	}
+	return strings.Join(parts, " ")
+}
+
+// ParseDeletions parses what FormatDeletions returns. It ignores what it cannot parse.
+func ParseDeletions(text string) []Deletion {
+	var out []Deletion
+	for part := range strings.FieldsSeq(text) {
+		uid, times, _ := strings.Cut(part, "=")
+		begin, length, _ := strings.Cut(times, "+")
+		at, err1 := strconv.ParseInt(begin, 10, 64)
+		window, err2 := strconv.ParseInt(length, 10, 64)
+		if uid != "" && err1 == nil && err2 == nil && window >= 0 {
+			out = append(out, Deletion{UID: uid, At: engine.Time(at), Until: engine.Time(at + window)})
+		}
+	}
+	return out[max(0, len(out)-MaxDeletions):]
 }
 
 // FormatSeen returns seen as text, such as application=12,appproject=9.

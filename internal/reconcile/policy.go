@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -32,7 +32,7 @@ type SpokePolicy interface {
 // spokePolicy is the current policy of a spoke.
 type spokePolicy struct {
 	PolicyChanged
-	deletions map[string]engine.Time // by UID: Applications deleted for the hub within the window; at most its limit
+	deletions []Deletion // Applications deleted for the hub within the window; at most its limit
 }
 
 // policyChanged replaces the policy. The session ends, so that everything is compared and decided again with the new
@@ -181,22 +181,23 @@ func (l *agentSync) refusedDeletion(scope string, o *kind.Object) *Failure {
 		return nil
 	}
 	limit, window, limited := p.Policy.DeletionBudget()
+	limit = min(limit, MaxDeletions)
 	now := l.reconciler.now
-	maps.DeleteFunc(p.deletions, func(_ string, at engine.Time) bool { return at+window <= now })
-	if _, counted := p.deletions[o.UID()]; counted || !limited {
+	p.deletions = slices.DeleteFunc(p.deletions, func(d Deletion) bool { return d.At+window <= now })
+	for i := range p.deletions { // of an earlier process whose clock was ahead
+		p.deletions[i].At = min(p.deletions[i].At, now)
+	}
+	if !limited || slices.ContainsFunc(p.deletions, func(d Deletion) bool { return d.UID == o.UID() }) {
 		return nil
 	}
 	if len(p.deletions) >= limit {
 		next := window
-		for _, at := range p.deletions {
-			next = min(next, at+window-now)
+		for _, d := range p.deletions {
+			next = min(next, d.At+window-now)
 		}
 		return &Failure{Code: engine.OnHold, RetryAfter: max(next, engine.Second), Message: fmt.Sprintf("the AgentPolicy of the workload cluster (deletions) allows "+
 			"the hub to delete %d Applications in %d s; the others wait until a user of that cluster raises spec.deletions.max, or the time is over", limit, window/engine.Second)}
 	}
-	if p.deletions == nil {
-		p.deletions = map[string]engine.Time{}
-	}
-	p.deletions[o.UID()] = now
+	p.deletions = append(p.deletions, Deletion{UID: o.UID(), At: now, Until: now + window})
 	return nil
 }

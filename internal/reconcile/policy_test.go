@@ -297,6 +297,64 @@ func TestPolicy_LimitsDeletions(t *testing.T) {
 	}
 }
 
+// A hub that can make the agent restart must not get a new budget with it.
+func TestPolicy_DeletionBudgetSurvivesRestart(t *testing.T) {
+	limit := PolicyChanged{ID: "1", Policy: testPolicy{deletions: 1}}
+	p := newPair(t, kind.Managed)
+	p.setPolicy(limit)
+	p.connect()
+	for i := range 6 {
+		p.user(kind.Hub, ref("w1", fmt.Sprint("a", i)), app("w1", fmt.Sprint("a", i), "default", "v1"))
+	}
+	memory := p.remembered()
+	p.removeOnHub(ref("w1", "a0"), true)
+	if got := p.spokeRevision("a0"); got != "none" || len(memory.Deletions) != 1 {
+		t.Fatalf("the first deletion: the spoke has %s, %d deletions are remembered", got, len(memory.Deletions))
+	}
+
+	text := FormatDeletions(memory.Deletions)
+	memory.Deletions = ParseDeletions(text)
+	if again := FormatDeletions(memory.Deletions); again != text {
+		t.Fatalf("%q is read as %q", text, again)
+	}
+	q := p.restartWith(*memory, uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
+	other := q.sides[kind.Spoke].cfg
+	other.KnownDeletions = nil
+	suspended := New(other) // it was started earlier, and learns of the deletion before its next session
+	if suspended.Step(q.now, Remembered{Memory: *memory}); !slices.Equal(suspended.Memory().Deletions, memory.Deletions) {
+		t.Errorf("another process knows of %v", suspended.Memory().Deletions)
+	}
+	q.step(kind.Spoke, limit)
+	q.connect()
+	q.removeOnHub(ref("w1", "a1"), true)
+	q.waitSeconds(60)
+	if got := q.spokeRevision("a1"); got != "v1" {
+		t.Fatal("after a restart, a second Application was deleted in the same window")
+	}
+	q.waitSeconds(300)
+	if got := q.spokeRevision("a1"); got != "none" {
+		t.Error("the second Application is not deleted in the next window")
+	}
+}
+
+func TestMemory_DeletionsAreBoundedAndExpire(t *testing.T) {
+	var many []Deletion
+	for i := range MaxDeletions + 10 {
+		many = append(many, Deletion{UID: fmt.Sprint("uid-", i), At: engine.Time(i), Until: engine.Time(i) + 1_000_000})
+	}
+	both := Memory{Deletions: many[:MaxDeletions]}.With(Memory{Deletions: many[5:]})
+	if len(both.Deletions) != MaxDeletions || both.Deletions[0].UID != "uid-10" {
+		t.Errorf("%d deletions, the first is %s", len(both.Deletions), both.Deletions[0].UID)
+	}
+	late := Deletion{UID: "late", At: 2_000_000, Until: 3_000_000}
+	if got := both.With(Memory{Deletions: []Deletion{late}}).Deletions; len(got) != 1 || got[0] != late {
+		t.Errorf("after the window, %d deletions are left", len(got))
+	}
+	if got := ParseDeletions("x=1+2 y=1 =1+2 z=a+b w=5+-1"); len(got) != 1 || got[0] != (Deletion{UID: "x", At: 1, Until: 3}) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestPolicy_NeverAdopts(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.setPolicy(PolicyChanged{ID: "1", Policy: testPolicy{never: true}})

@@ -35,6 +35,8 @@ type Config struct {
 
 	// KnownCommands are the commands that an earlier process started.
 	KnownCommands []string
+	// KnownDeletions are the deletions that earlier processes counted against the budget of the spoke's policy.
+	KnownDeletions []Deletion
 }
 
 // Policy decides conflicts.
@@ -113,6 +115,7 @@ func New(cfg Config) *Reconciler {
 	}
 	if cfg.Side == kind.Spoke {
 		n.commands = newCommands(cfg.KnownCommands)
+		n.policy.deletions = withDeletions(slices.Clone(cfg.KnownDeletions))
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.syncs[""] = newAgentSync(n, Register{
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
@@ -174,6 +177,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		if l := n.syncs[""]; l != nil {
 			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen})
 			n.commands.remember(in.Commands)
+			n.policy.deletions = withDeletions(n.policy.deletions, in.Deletions...)
 		}
 	case PolicyChanged:
 		n.policyChanged(in)

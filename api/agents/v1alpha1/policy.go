@@ -73,8 +73,9 @@ type OperationPolicy struct {
 }
 
 // DeletionPolicy limits how many Applications the hub can delete, with or without their resources. The others wait until
-// a user of this cluster raises Max, or Window is over. A restart of the agent starts a new window.
+// a user of this cluster raises Max, or Window is over. The agent remembers them across restarts.
 type DeletionPolicy struct {
+	// Max is the number of Applications. More than 1000 counts as 1000.
 	Max int `json:"max"`
 	// Window is the time in which Max deletions are allowed. If unset, one hour.
 	Window metav1.Duration `json:"window,omitzero"`

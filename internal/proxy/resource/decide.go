@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
 
 // decider applies a policy to requests.
@@ -31,7 +33,7 @@ func (d *decider) decide(r *http.Request, q *Request) (app string, denied *Statu
 	if setting := p.switchedOff(class); setting != "" {
 		return "", p.disabled(q, setting)
 	}
-	if q.Group == policyGroup && class != classRead {
+	if q.Group == v1alpha1.Group && class != classRead {
 		return "", forbidden(q, SettingWrites, "only users of the workload cluster can change its AgentPolicies")
 	}
 	mayCreate := p.NoCreate && class == classWrite && isApply(r)
@@ -111,9 +113,6 @@ func (d *decider) decidePath(r *http.Request, q *Request) *Status {
 	}
 	return nil
 }
-
-// policyGroup is the API group of AgentPolicies.
-const policyGroup = "argocd-agent.argoproj-labs.io"
 
 func (p *Policy) disabled(q *Request, setting string) *Status {
 	if by := p.DisabledBy[setting]; by != "" {
