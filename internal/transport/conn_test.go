@@ -109,6 +109,7 @@ func TestServer_EndsSessionWhenCertificateExpires(t *testing.T) {
 			c, err := s.Accept(p, newFakeSession(), nil)
 			must(t, err)
 			go s.Serve(c)
+			c.greeted.Store(true)
 			return c
 		}
 		short, long, mesh := serve(time.Hour), serve(48*time.Hour), serve(0)
