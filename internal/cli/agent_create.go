@@ -32,16 +32,25 @@ func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&s.Namespace, "hub-namespace", "", "`NAMESPACE` of the agent on the hub. If unset, the name of the agent.")
 	f.Var(cmdline.Choice(&s.Mapping, "", "namespace", "destination"), "mapping", "How Applications are assigned to the agent. If unset, the setting of the principal.")
 	f.StringSliceVar(&s.Kinds, "kinds", nil, "Kinds to sync: "+strings.Join(agentKinds, ", ")+". If unset, all.")
+	f.StringSliceVar(&s.Allow, "allow", nil, "What an autonomous agent can set on the hub: "+strings.Join(agentAllow, ", ")+". If unset, neither.")
 	f.BoolVar(&s.Shared, "shared", false, "Let the agent use the repo-server and Redis of the hub.")
 	f.BoolVar(&s.Suspended, "suspended", false, "Refuse connections of the agent until it is resumed.")
 }
 
-var agentKinds = kind.Names()
+var (
+	agentKinds = kind.Names()
+	agentAllow = []string{v1alpha1.AllowRoles, v1alpha1.AllowNotifications}
+)
 
 func (o *agentOptions) validate() error {
-	for _, name := range o.spec.Kinds {
-		if !slices.Contains(agentKinds, name) {
-			return cmdline.UsageErrorf("--kinds %q: must be one of %s", name, strings.Join(agentKinds, ", "))
+	for _, list := range []struct {
+		flag          string
+		given, values []string
+	}{{"kinds", o.spec.Kinds, agentKinds}, {"allow", o.spec.Allow, agentAllow}} {
+		for _, name := range list.given {
+			if !slices.Contains(list.values, name) {
+				return cmdline.UsageErrorf("--%s %q: must be one of %s", list.flag, name, strings.Join(list.values, ", "))
+			}
 		}
 	}
 	if name := o.spec.Namespace; name != "" {

@@ -117,7 +117,7 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 		Name: agent.Name, State: stateOf(agent), Urgency: urgency(agent), Refused: refusalOf(agent),
 		Connected: s.Connected, Since: seconds(s.Since), Applications: s.Applications, Diverged: s.Diverged,
 		Unacked: seconds(s.OldestUnacked), Confirmed: seconds(s.LastConfirmed), Skew: s.ClockSkewSeconds, Expires: seconds(certifiedUntil(agent)), Version: s.Version,
-		Mode: agent.Spec.Mode, Mapping: agent.Spec.Mapping, Namespace: hubNamespace(agent), Kinds: strings.Join(agent.Spec.Kinds, ", "),
+		Mode: agent.Spec.Mode, Mapping: agent.Spec.Mapping, Namespace: hubNamespace(agent), Kinds: strings.Join(agent.Spec.Kinds, ", "), Allow: strings.Join(agent.Spec.Allow, ", "),
 		Labels: labels.Set(agent.Spec.Cluster.Labels).String(), Shared: agent.Spec.Shared, Created: seconds(&agent.CreationTimestamp),
 		Principal: s.Principal, Protocol: s.Protocol, Cluster: s.ClusterUID,
 	}

@@ -95,6 +95,10 @@ func (rec agentRecord) registration(mapping kind.Mapping) (Registration, error) 
 	}
 	reg.shared = rec.Spec.Shared
 	reg.Agent.ExcludedScopes = excluded(rec.Spec.Kinds)
+	reg.Agent.Allow = kind.Allow{
+		Roles:         slices.Contains(rec.Spec.Allow, v1alpha1.AllowRoles),
+		Notifications: slices.Contains(rec.Spec.Allow, v1alpha1.AllowNotifications),
+	}
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
 		reg.KnownStore, reg.StoreUntrusted = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted

@@ -311,6 +311,23 @@ func TestRegistration_ExcludedKinds(t *testing.T) {
 	}
 }
 
+func TestRegistration_AllowedRights(t *testing.T) {
+	d := newTestRegistry(t)
+	for i, c := range []struct {
+		given []string
+		want  kind.Allow
+	}{
+		{nil, kind.Allow{}},
+		{[]string{v1alpha1.AllowRoles}, kind.Allow{Roles: true}},
+		{[]string{v1alpha1.AllowNotifications, "unknown"}, kind.Allow{Notifications: true}},
+	} {
+		d.see(agent("a", i+1, "autonomous", func(a *v1alpha1.Agent) { a.Spec.Allow = c.given }))
+		if reg, _ := d.Get("a"); reg.Agent.Allow != c.want {
+			t.Errorf("%v allows %+v", c.given, reg.Agent.Allow)
+		}
+	}
+}
+
 // What one change costs must not depend on how many agents there are.
 func BenchmarkAChangeAmongManyAgents(b *testing.B) {
 	for _, count := range []int{100, 5000} {

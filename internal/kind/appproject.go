@@ -194,6 +194,9 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ow
 		if err := checkHubProject(spec, ref.Name, w); err != nil {
 			return nil, err
 		}
+		if w.refusesRoles() {
+			spec = withoutRoles(spec)
+		}
 	}
 	if local != nil && ignored(local) {
 		return nil, errIgnored(k.String())

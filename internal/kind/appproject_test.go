@@ -147,11 +147,12 @@ func TestAppProject_ProjectionOfAutonomousAgent(t *testing.T) {
 			"p, proj:one-p:dev, applications, get, one-p/one-ns/api, allow",
 			"p, proj:one-p:dev, repositories, get, one-p/repo, allow",
 			"p, proj:one-p:dev, applications, action/apps/Deployment/restart, one-p/one-ns/web, allow"]}]}}`)
-	copied := merge(t, AppProjectKind{}, nil, item.Key, string(item.Content), autoHub())
+	hub := allowing(Allow{Roles: true})
+	copied := merge(t, AppProjectKind{}, nil, item.Key, string(item.Content), hub)
 	if copied.Namespace() != "argocd" || copied.Name() != "one-p" {
 		t.Errorf("on the hub it is %s/%s", copied.Namespace(), copied.Name())
 	}
-	held, ok := AppProjectKind{}.ReadReplica(copied, autoHub())
+	held, ok := AppProjectKind{}.ReadReplica(copied, hub)
 	if !ok || held.Key != item.Key || !held.Ownership.Owned {
 		t.Errorf("held as %v, %+v", held.Key, held.Ownership)
 	}

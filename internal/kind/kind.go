@@ -66,6 +66,7 @@ type Agent struct {
 	Server         string // URL in its cluster Secret; AppProjects match on it
 	Project        string // hub: AppProject of its cluster, from the cluster Secret; empty if none
 	ExcludedScopes string // hub: scopes that are not replicated, each between commas
+	Allow          Allow  // hub: what an autonomous agent may set on its replicas
 }
 
 // Excludes reports whether a scope is not replicated for an agent.

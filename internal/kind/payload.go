@@ -184,7 +184,7 @@ func (p *payload) apply(d *draft, local *Object, shared bool, ownership Ownershi
 		before = readOwnedKeys(local)
 	}
 	newLabels := without(slices.Clone(p.labels), never)
-	newAnnotations := without(slices.Clone(p.annotations), neverAnnotation)
+	newAnnotations := without(slices.Clone(p.annotations), func(key string) bool { return neverAnnotation(key) || w.refusesAnnotation(key) })
 	if shared {
 		labels = replace(labels, newLabels, func(key string) bool { return never(key) || !slices.Contains(before.labels, key) })
 		annotations = replace(annotations, newAnnotations, func(key string) bool {

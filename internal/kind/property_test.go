@@ -160,11 +160,11 @@ func setups() []setup {
 	return []setup{
 		{"application, namespace mapping", ApplicationKind{}, managedHub(), managedSpoke(), "x", "one-ns", nil},
 		{"application, destination mapping", ApplicationKind{}, everywhere(Hub), everywhere(Spoke), "x", "team", []placing{destination}},
-		{"application, autonomous", ApplicationKind{}, autoSpoke(), autoHub(), "x", "argo", nil},
-		{"application, autonomous, elsewhere", ApplicationKind{}, autoAnywhere, autoHub(), "x", "team", nil},
+		{"application, autonomous", ApplicationKind{}, autoSpoke(), allowing(Allow{Roles: true, Notifications: true}), "x", "argo", nil},
+		{"application, autonomous, elsewhere", ApplicationKind{}, autoAnywhere, allowing(Allow{Notifications: true}), "x", "team", nil},
 		{"project, namespace mapping", AppProjectKind{}, managedHub(), managedSpoke(), "x", "argocd", []placing{destinations, sourceNamespaces}},
 		{"project, destination mapping", AppProjectKind{}, everywhere(Hub), everywhere(Spoke), "x", "argocd", []placing{destinations}},
-		{"project, autonomous", AppProjectKind{}, autoSpoke(), autoHub(), "x", "argo", nil},
+		{"project, autonomous", AppProjectKind{}, autoSpoke(), allowing(Allow{Roles: true, Notifications: true}), "x", "argo", nil},
 		{"repository", RepositoryKind{}, sharing, managedSpoke(), "x", "argocd", nil},
 		{"trust", GPGKeyKind{}, managedHub(), managedSpoke(), gpgKeys, "argocd", nil},
 	}

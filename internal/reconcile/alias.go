@@ -50,10 +50,14 @@ func (l *agentSync) recordAlias(e engine.RecordAlias) {
 		})})
 }
 
-// release identifies the releases of both sides, the projection that they use, and the spoke's policy, which narrows
-// AppProjects.
+// release identifies the releases of both sides, the projection that they use, and what narrows received objects: the
+// spoke's policy, and what the hub allows an autonomous agent.
 func (l *agentSync) release() string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d%s", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection, l.reconciler.policy.ID))
+	b := fmt.Appendf(nil, "%q %q %d%s", l.reconciler.cfg.Version, l.peerVersion, l.env.Projection, l.reconciler.policy.ID)
+	if allow := l.env.Agent.Allow; allow != (kind.Allow{}) {
+		b = fmt.Appendf(b, "%+v", allow)
+	}
+	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
 

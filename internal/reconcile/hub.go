@@ -36,6 +36,27 @@ func (n *Reconciler) reconcileOnHub(r kind.Resource, o *kind.Object) {
 	case kind.AppProjects:
 		n.finalizeProject(o)
 	}
+	if l := n.syncs[o.Annotation(kind.AgentNameAnnotation)]; l != nil {
+		l.removeRefused(r, o)
+	}
+}
+
+// removeRefused removes from a replica what its autonomous agent is not allowed to set, without waiting for the agent:
+// the Agent has changed, or an earlier release wrote it. The owner then sends the item again, and an alias records that
+// it is equal.
+func (l *agentSync) removeRefused(r kind.Resource, o *kind.Object) {
+	if l.env.Agent.Mode != kind.Autonomous {
+		return
+	}
+	change := func(local *kind.Object) *kind.Object {
+		if !kind.ReadOwnership(local, &l.env).Owned {
+			return local
+		}
+		return kind.WithoutRefused(r, local, &l.env)
+	}
+	if change(o) != o {
+		l.enqueueChange(refOf(r, o), "refused", "remove what the agent may not set", change)
+	}
 }
 
 // reconcileApplication reconciles commands, finalizers and conditions.

@@ -152,8 +152,11 @@ func (l *agentSync) notifyAll() {
 	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
 			l.notify(r, nil, o, true)
-			if l.reconciler.cfg.Side == kind.Hub && r == kind.Applications {
-				l.reconcileApplication(o)
+			if l.reconciler.cfg.Side == kind.Hub {
+				if r == kind.Applications {
+					l.reconcileApplication(o)
+				}
+				l.removeRefused(r, o)
 			}
 		}
 		l.reportView(r)

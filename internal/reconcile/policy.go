@@ -154,9 +154,11 @@ func (l *agentSync) mergeNarrowed(s *scope, local *kind.Object, e engine.Apply, 
 	return narrowed, nil
 }
 
-// permitted returns the part of an item's content that the policy allows. It is what the object should contain.
+// permitted returns the part of an item's content that the spoke's policy, or on the hub the Agent, allows. It is what
+// the object should contain.
 func (l *agentSync) permitted(s *scope, e engine.Apply) []byte {
-	if l.reconciler.policy.Policy == nil || s.cfg.Name != kind.AppProjectScope {
+	narrowed := l.reconciler.policy.Policy != nil && s.cfg.Name == kind.AppProjectScope
+	if !narrowed && !kind.RefusesContent(e.Content, &l.env) {
 		return e.Content
 	}
 	if o, err := l.mergeNarrowed(s, nil, e, kind.Ownership{Owned: true}); err == nil {

@@ -88,6 +88,9 @@ func (d *differ) hubProject(s *spoke, at string, own, replica tree) {
 	if ns := text(dig(replica, "spec", "sourceNamespaces")); ns != text([]any{s.agent.HubNamespace}) {
 		d.add("%s is open to namespaces %s", at, ns)
 	}
+	if has := dig(replica, "spec", "roles") != nil; has != (s.agent.Allow.Roles && dig(own, "spec", "roles") != nil) {
+		d.add("%s: roles on the hub are %v", at, has)
+	}
 	for _, dest := range digList(replica, "spec", "destinations") {
 		if digText(dest, "name") != s.agent.Name || dig(dest, "server") != nil {
 			d.add("%s permits %s on the hub", at, text(dest))
@@ -109,6 +112,10 @@ func (d *differ) hubApplication(s *spoke, at string, own, replica tree) {
 	if a, b := plainSpec(s, want, s.agent.Name), plainSpec(s, replica, ""); a != b {
 		d.add("%s: spec %s is %s on the hub", at, a, b)
 	}
-	d.metadata(at, own, replica, func(key string) bool { return key == "hub-only" })
+	refused := !s.agent.Allow.Notifications
+	if refused && digText(replica, "metadata", "annotations", subscription) != "" {
+		d.add("%s is subscribed on the hub", at)
+	}
+	d.metadata(at, own, replica, func(key string) bool { return key == "hub-only" || refused && key == subscription })
 	d.status(at, replica, own)
 }

@@ -111,7 +111,7 @@ func (w *world) createIn(s *spoke, c *cluster, ns, name string, n uint32) {
 	}
 	if option(30) {
 		put(t, tree{"team": "x", "app.kubernetes.io/instance": "parent"}, "metadata", "labels")
-		put(t, tree{"note": "n", "argocd.argoproj.io/tracking-id": "parent:x"}, "metadata", "annotations")
+		put(t, tree{"note": "n", "argocd.argoproj.io/tracking-id": "parent:x", subscription: "ops"}, "metadata", "annotations")
 	}
 	if option(5) {
 		put(t, []string{"always", "never"}[n>>8%2], "metadata", "annotations", "argocd.argoproj.io/adoption-policy")
@@ -140,8 +140,10 @@ func (w *world) editSpec(c *cluster, r kind.Ref, n uint32) {
 			put(t, fmt.Sprint(n), "metadata", "labels", "tier")
 		case 1:
 			put(t, fmt.Sprint(n), "metadata", "annotations", "note")
+			put(t, fmt.Sprint(n), "metadata", "annotations", subscription)
 		case 2:
 			cut(t, "metadata", "annotations", "note")
+			cut(t, "metadata", "annotations", subscription)
 		case 3:
 			if _, ok := dig(t, "spec", "syncPolicy", "automated").(tree); ok {
 				cut(t, "spec", "syncPolicy")

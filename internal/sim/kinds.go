@@ -7,19 +7,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// This file is about settings that decide on what is exchanged at all: the kinds of an Agent, and the label by which
-// the hub's Argo CD tracks resources.
+// This file is about settings that decide on what is exchanged at all: the kinds of an Agent, what the hub takes from an
+// autonomous agent, and the label by which the hub's Argo CD tracks resources.
 
 var kindActions = []actionType{
 	{name: "change kinds", weight: 3, fault: true, rare: 5, do: changeKinds},
 	{name: "change instance label", weight: 3, fault: true, rare: 5, do: changeInstanceLabel},
 }
 
-// changeKinds takes one kind of a managed agent out of the exchange, or puts it back.
+// changeKinds takes one kind of a managed agent out of the exchange, or puts it back. Copies of an autonomous agent on
+// the hub would stay as they are, so it changes what that agent is allowed to set.
 func changeKinds(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if !s.managed() {
-		return // copies on the hub stay as they are
+		changeAllow(w, s, a.n[1])
+		return
 	}
 	scope := "," + []string{"appproject", "repository", "gpgkey"}[a.n[1]%3] + ","
 	if s.agent.ExcludedScopes != "" {
@@ -30,6 +32,16 @@ func changeKinds(w *world, a action) {
 	w.ledger.reconsider()
 	w.reregister(s)
 }
+
+// changeAllow changes whether the hub takes roles and subscriptions from an autonomous agent.
+func changeAllow(w *world, s *spoke, n uint32) {
+	s.agent.Allow = kind.Allow{Roles: n%2 == 1, Notifications: n>>1%2 == 1}
+	w.tracef("%s: %s is allowed %+v", userName, s.agent.Name, s.agent.Allow)
+	w.reregister(s)
+}
+
+// subscription is an annotation that the hub does not take from an autonomous agent unless it is allowed.
+const subscription = "notifications.argoproj.io/subscribe.on-sync-failed.slack"
 
 // replicates reports whether an agent and the hub exchange a kind of object.
 func (s *spoke) replicates(r kind.Resource) bool {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,6 +75,41 @@ func TestAutonomousProject_IsReplicatedWithAgentPrefix(t *testing.T) {
 	spokeProject.delete(t)
 	copied.goes(t)
 	w.managed().spoke.project("autonomous-team").isAbsent(t)
+}
+
+func TestAutonomousAgent_RightsOnHubNeedPermission(t *testing.T) {
+	w := shared(t)
+	const subscription = "notifications.argoproj.io/subscribe.on-sync-failed.slack"
+	declared := w.hub.object(agents, lab.ArgoCDNamespace, "autonomous")
+	spokeProject, project := w.autonomous().spoke.project("rights"), w.hub.project("autonomous-rights")
+	spokeApp, app := w.autonomous().spoke.app(lab.ArgoCDNamespace, "rights"), w.hub.app("autonomous", "rights")
+	own := projectOf("in-cluster")
+	own["spec"].(map[string]any)["roles"] = []any{map[string]any{"name": "admin", "groups": []any{"everyone"},
+		"policies": []any{"p, proj:rights:admin, applications, *, rights/*, allow"}}}
+	spokeProject.create(t, own)
+	spec := w.plain("in-cluster", "rights").object()
+	spec["metadata"].(map[string]any)["annotations"] = map[string]any{subscription: "ops"}
+	spokeApp.create(t, spec)
+	roles := func(want bool) condition {
+		return func(u *unstructured.Unstructured) error {
+			if list, got, _ := unstructured.NestedSlice(u.Object, "spec", "roles"); got != want {
+				return fmt.Errorf("its roles are %v", list)
+			}
+			return nil
+		}
+	}
+	project.becomes(t, field("spec.description", "of a test"), roles(false))
+	app.becomes(t, synced, annotation(subscription, ""))
+	declared.becomes(t, agentShows("Synced", "True", ""))
+	declared.patch(t, `{"spec":{"allow":["roles","notifications"]}}`)
+	t.Cleanup(func() { declared.patch(t, `{"spec":{"allow":null}}`) })
+	project.becomes(t, roles(true))
+	app.becomes(t, annotation(subscription, "ops"))
+	declared.becomes(t, agentShows("Synced", "True", ""))
+	declared.patch(t, `{"spec":{"allow":[]}}`)
+	project.becomes(t, roles(false))
+	app.becomes(t, synced, annotation(subscription, ""))
+	declared.becomes(t, agentShows("Synced", "True", ""))
 }
 
 func TestAutonomousApplication_AppOfAppsIsReplicated(t *testing.T) {

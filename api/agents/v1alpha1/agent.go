@@ -43,6 +43,9 @@ type Spec struct {
 	// Kinds to sync: applications, appprojects, repositories, gpgkeys. If empty, all. Replicas of other kinds are deleted
 	// from a managed cluster, and items of other kinds are not accepted from an autonomous one.
 	Kinds []string `json:"kinds,omitempty"`
+	// Allow is what an autonomous agent can set on the hub in addition: roles of AppProjects, notifications
+	// (subscriptions). If empty, nothing: the hub removes them from its replicas.
+	Allow []string `json:"allow,omitempty"`
 	// Shared lets the agent use the repo-server and Redis of the hub.
 	Shared bool `json:"shared,omitempty"`
 	// Suspended agents are disconnected and refused. Nothing is deleted.
@@ -190,6 +193,12 @@ const Finalizer = Group + "/agent"
 
 // SelfRegisteredLabel marks an Agent that was created by the first connection, with the value true.
 const SelfRegisteredLabel = Group + "/self-registered-cluster"
+
+// Values of Spec.Allow.
+const (
+	AllowRoles         = "roles"
+	AllowNotifications = "notifications"
+)
 
 // Values of Spec.Kinds.
 const (

@@ -23,6 +23,7 @@ type Row struct {
 	Mapping     string      `json:"mapping,omitempty"`
 	Namespace   string      `json:"namespace,omitempty"`
 	Kinds       string      `json:"kinds,omitempty"`
+	Allow       string      `json:"allow,omitempty"`
 	Labels      string      `json:"labels,omitempty"`
 	Shared      bool        `json:"shared,omitempty"`
 	Created     int64       `json:"created,omitempty"`
