@@ -214,11 +214,11 @@ func (a *agent) Connected(c *transport.Conn) {
 		c.CloseAfter(engine.Unavailable, "the agent failed to read its Lease: "+err.Error(), 5*time.Second)
 		return
 	}
-	_ = a.runner.PostUntil(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered})
+	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered})
 	a.conn.Store(c)
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}
 	traceHello(c, epoch)
-	_ = a.runner.PostUntil(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
+	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
 		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision)}}})
 }
 
@@ -226,7 +226,7 @@ const helloTimeout = 15 * time.Second
 
 // Received implements transport.Events.
 func (a *agent) Received(c *transport.Conn, m engine.Message) {
-	_ = a.runner.PostUntil(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
+	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
 }
 
 // Disconnected implements transport.Events.
@@ -235,7 +235,7 @@ func (a *agent) Disconnected(c *transport.Conn, err error) {
 	if a.disconnectReason.Store("the hub ended the connection"); err != nil {
 		a.disconnectReason.Store(err.Error())
 	}
-	_ = a.runner.Post(a.ctx, reconcile.FromPeer{Input: engine.Disconnected{Session: c.ID}})
+	_ = a.runner.PostFromPeer(a.ctx, nil, reconcile.FromPeer{Input: engine.Disconnected{Session: c.ID}})
 }
 
 // deliver applies an effect of the reconcile core to the connection. It never waits.

@@ -1,16 +1,28 @@
 package kube
 
 import (
-	"container/list"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// queue holds tasks in order. Removing the tasks of one session costs in proportion to their number, because thousands
-// of sessions may end at once. The zero value is empty.
+// queue holds tasks in the order of each agent, and returns those of different agents in turn, so that the flood of one
+// agent does not delay the others. At most perAgent tasks of one agent are in progress. Removing the tasks of one session
+// costs in proportion to their number, because thousands of sessions may end at once.
 type queue struct {
-	tasks   list.List                  // of queuedTask
-	byAgent map[string][]*list.Element // agent to its cancelable tasks, in order
+	perAgent int // if zero, an agent is not limited. Tasks without an agent never are.
+	byAgent  map[string]*agentTasks
+	ready    []*agentTasks // with a task that may run, in the order of their turns
+	waiting  int
+	runnable int // tasks that may run now
+}
+
+// agentTasks has the tasks of one agent. Tasks without an agent share one.
+type agentTasks struct {
+	agent    string
+	waiting  []queuedTask
+	progress int  // number of tasks in progress
+	ready    bool // it is in queue.ready
 }
 
 type queuedTask struct {
@@ -20,49 +32,85 @@ type queuedTask struct {
 	cancel  func() reconcile.Input // ends the task without running it; nil if it cannot be canceled
 }
 
-func (q *queue) len() int { return q.tasks.Len() }
+func (q *queue) len() int { return q.waiting }
 
 func (q *queue) add(t queuedTask) {
-	element := q.tasks.PushBack(t)
-	if t.cancel == nil {
-		return
+	a := q.byAgent[t.agent]
+	if a == nil {
+		if q.byAgent == nil {
+			q.byAgent = map[string]*agentTasks{}
+		}
+		a = &agentTasks{agent: t.agent}
+		q.byAgent[t.agent] = a
 	}
-	if q.byAgent == nil {
-		q.byAgent = map[string][]*list.Element{}
-	}
-	q.byAgent[t.agent] = append(q.byAgent[t.agent], element)
+	q.change(a, func() { a.waiting = append(a.waiting, t) })
 }
 
-// take removes and returns the oldest task. The queue must not be empty.
-func (q *queue) take() queuedTask {
-	t, _ := q.tasks.Remove(q.tasks.Front()).(queuedTask)
-	if t.cancel != nil { // it is also the oldest task of its agent
-		q.byAgent[t.agent][0] = nil
-		q.setTasks(t.agent, q.byAgent[t.agent][1:])
+// take removes and returns the oldest task of the agent whose turn it is. It returns false if none may run. The caller
+// must call done after the task.
+func (q *queue) take() (t queuedTask, ok bool) {
+	for len(q.ready) > 0 {
+		a := q.ready[0]
+		q.ready[0] = nil
+		q.ready = q.ready[1:]
+		a.ready = false
+		if q.runnableOf(a) == 0 { // its tasks were removed
+			continue
+		}
+		q.change(a, func() {
+			t = a.waiting[0]
+			a.waiting[0] = queuedTask{}
+			a.waiting = a.waiting[1:]
+			a.progress++
+		})
+		return t, true
 	}
-	return t
+	return queuedTask{}, false
+}
+
+// done reports the end of a task that was taken.
+func (q *queue) done(agent string) {
+	if a := q.byAgent[agent]; a != nil {
+		q.change(a, func() { a.progress-- })
+	}
 }
 
 // removeSession removes and returns the tasks of an agent's session or, with all, every cancelable task of the agent.
-func (q *queue) removeSession(agent string, all bool) []queuedTask {
-	var removed []queuedTask
-	var left []*list.Element
-	for _, element := range q.byAgent[agent] {
-		if t, _ := element.Value.(queuedTask); all || t.session {
-			removed = append(removed, t)
-			q.tasks.Remove(element)
-		} else {
-			left = append(left, element)
-		}
+func (q *queue) removeSession(agent string, all bool) (removed []queuedTask) {
+	a := q.byAgent[agent]
+	if a == nil {
+		return nil
 	}
-	q.setTasks(agent, left)
+	q.change(a, func() {
+		a.waiting = slices.DeleteFunc(a.waiting, func(t queuedTask) bool {
+			remove := t.cancel != nil && (all || t.session)
+			if remove {
+				removed = append(removed, t)
+			}
+			return remove
+		})
+	})
 	return removed
 }
 
-func (q *queue) setTasks(agent string, left []*list.Element) {
-	if len(left) == 0 {
-		delete(q.byAgent, agent)
-	} else {
-		q.byAgent[agent] = left
+func (q *queue) runnableOf(a *agentTasks) int {
+	if q.perAgent == 0 || a.agent == "" {
+		return len(a.waiting)
+	}
+	return min(len(a.waiting), max(0, q.perAgent-a.progress))
+}
+
+// change changes the tasks of an agent, and updates the totals and the turns.
+func (q *queue) change(a *agentTasks, change func()) {
+	waiting, runnable := len(a.waiting), q.runnableOf(a)
+	change()
+	q.waiting += len(a.waiting) - waiting
+	q.runnable += q.runnableOf(a) - runnable
+	switch {
+	case !a.ready && q.runnableOf(a) > 0:
+		a.ready = true
+		q.ready = append(q.ready, a)
+	case len(a.waiting) == 0 && a.progress == 0:
+		delete(q.byAgent, a.agent)
 	}
 }

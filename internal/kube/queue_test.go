@@ -1,7 +1,7 @@
 package kube
 
 import (
-	"fmt"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -9,67 +9,116 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// The queue does what a list would: whatever is added, taken and withdrawn, in
-// whichever order.
-func TestQueue_KeepsOrder(t *testing.T) {
+// The queue does what one list per agent would: whatever is added, taken and removed, in whichever order. Agents take
+// turns, and none has more tasks in progress than permitted.
+func TestQueue_KeepsOrderOfEachAgent(t *testing.T) {
 	type entry struct {
 		id      uint64
-		agent   string
-		closes  bool // it can be given up
+		closes  bool // it can be canceled
 		session bool
 	}
-	idOf := func(one queuedTask) uint64 { return one.cancel().(reconcile.WriteResult).ID }
 	for seed := range uint64(20) {
 		chance := rand.New(rand.NewPCG(seed, 1))
-		var q queue
-		var list []entry
-		id := uint64(0)
-		for step := range 5000 {
-			agent := fmt.Sprint("w", chance.IntN(5))
-			switch most := 1 + step/1000%2; {
-			case chance.IntN(3) < most: // it grows, and shrinks
-				id++
-				e := entry{id, agent, chance.IntN(4) > 0, chance.IntN(2) > 0}
-				one := queuedTask{agent: agent, session: e.session, cancel: func() reconcile.Input { return reconcile.WriteResult{ID: e.id} }}
-				if !e.closes {
-					one.agent, one.cancel = "", nil
+		q := queue{perAgent: int(seed % 4)}
+		lists, progress := map[string][]entry{}, map[string]int{}
+		last := uint64(0) // task that was canceled or run
+		waiting, running := 0, []string{}
+		for id := range uint64(5000) {
+			agent := []string{"", "w1", "w2", "w3", "w4"}[chance.IntN(5)]
+			switch most := 1 + id/1000%2; {
+			case chance.Uint64N(3) < most: // it grows, and shrinks
+				e := entry{id, chance.IntN(4) > 0, chance.IntN(2) > 0}
+				one := queuedTask{agent: agent, session: e.session, do: func(context.Context) (reconcile.Input, error) { last = e.id; return nil, nil }}
+				if e.closes {
+					one.cancel = func() reconcile.Input { last = e.id; return nil }
 				}
 				q.add(one)
-				list = append(list, e)
+				lists[agent] = append(lists[agent], e)
+				waiting++
 			case chance.IntN(50) == 0:
 				all := chance.IntN(2) == 0
-				var want []uint64
-				list = slices.DeleteFunc(list, func(e entry) bool {
-					if e.closes && e.agent == agent && (all || e.session) {
+				var want, got []uint64
+				lists[agent] = slices.DeleteFunc(lists[agent], func(e entry) bool {
+					remove := e.closes && (all || e.session)
+					if remove {
 						want = append(want, e.id)
-						return true
 					}
-					return false
+					return remove
 				})
-				var got []uint64
 				for _, one := range q.removeSession(agent, all) {
-					got = append(got, idOf(one))
+					one.cancel()
+					got = append(got, last)
 				}
-				if !slices.Equal(got, want) {
-					t.Fatalf("seed %d: withdrawn are %d, want %d", seed, got, want)
+				if waiting -= len(want); !slices.Equal(got, want) {
+					t.Fatalf("seed %d: removed are %d, want %d", seed, got, want)
 				}
-			case len(list) > 0:
-				one := q.take()
-				if (one.cancel != nil) != list[0].closes || list[0].closes && idOf(one) != list[0].id {
-					t.Fatalf("seed %d: taken is another than %+v", seed, list[0])
+			case len(running) > 0 && chance.IntN(2) == 0:
+				ended := running[0]
+				running = running[1:]
+				progress[ended]--
+				q.done(ended)
+			default:
+				runnable := 0
+				for agent, list := range lists {
+					if agent == "" || q.perAgent == 0 {
+						runnable += len(list)
+					} else {
+						runnable += min(len(list), q.perAgent-progress[agent])
+					}
 				}
-				list = list[1:]
+				if runnable != q.runnable {
+					t.Fatalf("seed %d: %d may run, want %d", seed, q.runnable, runnable)
+				}
+				one, ok := q.take()
+				if ok != (runnable > 0) {
+					t.Fatalf("seed %d: of %d runnable tasks one was taken: %v", seed, runnable, ok)
+				}
+				if !ok {
+					break
+				}
+				_, _ = one.do(t.Context())
+				if want := lists[one.agent][0].id; last != want {
+					t.Fatalf("seed %d: task %d of %q was taken, want %d", seed, last, one.agent, want)
+				}
+				lists[one.agent] = lists[one.agent][1:]
+				waiting--
+				running = append(running, one.agent)
+				progress[one.agent]++
 			}
-			if q.len() != len(list) {
-				t.Fatalf("seed %d: %d wait, want %d", seed, q.len(), len(list))
+			if q.len() != waiting {
+				t.Fatalf("seed %d: %d wait, want %d", seed, q.len(), waiting)
 			}
 		}
-		for q.len() > 0 {
-			q.take()
+		for _, agent := range running {
+			q.done(agent)
 		}
-		if len(q.byAgent) > 0 {
-			t.Errorf("seed %d: left of agents: %v", seed, q.byAgent)
+		for one, ok := q.take(); ok; one, ok = q.take() {
+			q.done(one.agent)
 		}
+		if len(q.byAgent) > 0 || len(q.ready) > 0 || q.len() > 0 || q.runnable > 0 {
+			t.Errorf("seed %d: left: %+v", seed, q)
+		}
+	}
+}
+
+func TestQueue_AgentsTakeTurns(t *testing.T) {
+	q := queue{perAgent: 2}
+	for range 1000 {
+		q.add(queuedTask{agent: "flood"})
+	}
+	for _, agent := range []string{"w1", "w2", "w1", "", "", ""} {
+		q.add(queuedTask{agent: agent})
+	}
+	var order []string
+	for one, ok := q.take(); ok; one, ok = q.take() {
+		order = append(order, one.agent)
+	}
+	if want := []string{"flood", "w1", "w2", "", "flood", "w1", "", ""}; !slices.Equal(order, want) {
+		t.Errorf("order %q, want %q", order, want)
+	}
+	q.done("flood")
+	if one, ok := q.take(); !ok || one.agent != "flood" {
+		t.Errorf("next is %q, %v", one.agent, ok)
 	}
 }
 

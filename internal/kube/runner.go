@@ -21,7 +21,8 @@ type Runner struct {
 	cfg      RunnerConfig
 	handlers Handlers // set by Run
 	client   *Client
-	inbox    chan any // reconcile.Input or func(*reconcile.Reconciler)
+	inbox    chan any             // reconcile.Input or func(*reconcile.Reconciler)
+	peers    chan reconcile.Input // from connections; without a buffer, so that one connection has one input waiting
 	watchers map[Watch]*Watcher
 	own      map[kind.Resource]*Watcher // of the core
 	writer   *Writer
@@ -34,6 +35,7 @@ type RunnerConfig struct {
 	Watches    []Watch
 	Namespaces NamespacePolicy // of missing namespaces
 	Parallel   int             // maximum number of requests in flight
+	PerAgent   int             // maximum number of requests in flight for one agent; if zero, there is none
 	Jitter     func() float64
 	Log        *slog.Logger
 	Trace      *trace.Tracer // of writes; may be nil
@@ -72,17 +74,17 @@ func KindWatches(argoNamespace string, anyNamespace bool) []Watch {
 	return out
 }
 
-// inboxSize bounds the queued inputs. If the inbox is full, watches and the streams of peers are read more slowly.
+// inboxSize bounds the queued inputs. If the inbox is full, watches are read more slowly.
 const inboxSize = 1024
 
 // NewRunner returns a runner. It does nothing until Run.
 func NewRunner(c *Client, cfg RunnerConfig) *Runner {
-	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), watchers: map[Watch]*Watcher{}, own: map[kind.Resource]*Watcher{}, started: time.Now()}
+	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), peers: make(chan reconcile.Input), watchers: map[Watch]*Watcher{}, own: map[kind.Resource]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
 		h.own[w.Resource] = h.Watch(w, h.Post)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
-	h.writer.trace, h.writer.remember, h.writer.latency = cfg.Trace, cfg.Remember, cfg.WriteLatency
+	h.writer.trace, h.writer.remember, h.writer.latency, h.writer.queue.perAgent = cfg.Trace, cfg.Remember, cfg.WriteLatency, cfg.PerAgent
 	return h
 }
 
@@ -106,11 +108,20 @@ func (h *Runner) Watch(w Watch, sink Sink) *Watcher {
 }
 
 // Post passes an input to the core. It waits while the inbox is full.
-func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, nil, in) }
+func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
 
-// PostUntil is Post for inputs from a connection. It stops waiting if the connection is done.
-func (h *Runner) PostUntil(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
-	return h.post(ctx, done, in)
+// PostFromPeer is Post for inputs from a connection. It waits until the core takes the input, or the connection is done.
+// Connections that wait take turns, so that the flood of one does not delay the others. If done is nil, only ctx ends the
+// wait.
+func (h *Runner) PostFromPeer(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
+	select {
+	case h.peers <- in:
+		return nil
+	case <-done:
+		return errDone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 var errDone = errors.New("connection is closing")
@@ -118,7 +129,7 @@ var errDone = errors.New("connection is closing")
 // Do calls f with the core between two inputs, and waits until f has returned.
 func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	done := make(chan struct{})
-	if err := h.post(ctx, nil, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
+	if err := h.post(ctx, func(n *reconcile.Reconciler) { f(n); close(done) }); err != nil {
 		return err
 	}
 	select {
@@ -129,12 +140,10 @@ func (h *Runner) Do(ctx context.Context, f func(*reconcile.Reconciler)) error {
 	}
 }
 
-func (h *Runner) post(ctx context.Context, stop <-chan struct{}, in any) error {
+func (h *Runner) post(ctx context.Context, in any) error {
 	select {
 	case h.inbox <- in:
 		return nil
-	case <-stop:
-		return errDone
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -176,7 +185,10 @@ func (h *Runner) loop(ctx context.Context) {
 			return
 		case in := <-h.inbox:
 			h.take(ctx, in)
-			h.drainInbox(ctx)
+			h.drain(ctx)
+		case in := <-h.peers:
+			h.take(ctx, in)
+			h.drain(ctx)
 		case <-timer.C:
 			h.step(ctx, reconcile.Tick{})
 		}
@@ -184,11 +196,13 @@ func (h *Runner) loop(ctx context.Context) {
 	}
 }
 
-// drainInbox processes queued inputs before the timer is set.
-func (h *Runner) drainInbox(ctx context.Context) {
+// drain processes waiting inputs before the timer is set.
+func (h *Runner) drain(ctx context.Context) {
 	for range inboxSize {
 		select {
 		case in := <-h.inbox:
+			h.take(ctx, in)
+		case in := <-h.peers:
 			h.take(ctx, in)
 		default:
 			return

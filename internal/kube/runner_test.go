@@ -6,29 +6,26 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-func TestPostUntil_EndsWithTheConnection(t *testing.T) {
+func TestPostFromPeer_EndsWithTheConnection(t *testing.T) {
 	h := NewRunner(nil, RunnerConfig{Log: slog.New(slog.DiscardHandler)}) // not running
-	for range inboxSize {
-		if err := h.Post(t.Context(), reconcile.Tick{}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	closing := make(chan struct{})
 	close(closing)
-	if err := h.PostUntil(t.Context(), closing, reconcile.Tick{}); !errors.Is(err, errDone) {
+	if err := h.PostFromPeer(t.Context(), closing, reconcile.Tick{}); !errors.Is(err, errDone) {
 		t.Errorf("connection closed: %v", err)
 	}
 	ended, end := context.WithCancelCause(t.Context())
 	why := errors.New("the end")
 	end(why)
-	if err := h.PostUntil(ended, make(chan struct{}), reconcile.Tick{}); !errors.Is(err, why) {
+	if err := h.PostFromPeer(ended, make(chan struct{}), reconcile.Tick{}); !errors.Is(err, why) {
 		t.Errorf("program ended: %v", err)
 	}
 }
@@ -72,4 +69,38 @@ func TestRunner_SinksOfTheSameWatchShareIt(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) || lists.Load() != 1 || watches.Load() != 1 {
 		t.Errorf("%d lists, %d watches, ended with %v", lists.Load(), watches.Load(), err)
 	}
+}
+
+func TestPostFromPeer_ConnectionsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewRunner(nil, RunnerConfig{Reconciler: reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd"}), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		var order []string
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = h.Run(ctx, Handlers{Applied: func(in reconcile.Input) { order = append(order, in.(reconcile.FromPeer).Agent) }})
+		}()
+		busy := make(chan struct{})
+		go func() { _ = h.Do(ctx, func(*reconcile.Reconciler) { <-busy }) }()
+		synctest.Wait()
+		post := func(agent string, count int) {
+			for range count {
+				_ = h.PostFromPeer(ctx, nil, reconcile.FromPeer{Agent: agent})
+			}
+		}
+		go post("flood", 2*inboxSize)
+		synctest.Wait() // as much of it as possible waits
+		go post("w1", 1)
+		synctest.Wait()
+		go post("w2", 2)
+		synctest.Wait()
+		close(busy)
+		synctest.Wait()
+		cancel()
+		<-ended
+		if first := order[:3]; len(order) != 2*inboxSize+3 || !slices.Equal(first, []string{"flood", "w1", "w2"}) || !slices.Contains(order[3:5], "w2") {
+			t.Errorf("%d inputs, first %q", len(order), order[:5])
+		}
+	})
 }

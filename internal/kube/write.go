@@ -145,7 +145,7 @@ func (w *Writer) failureLevel(ctx context.Context, ref kind.Ref, err error) slog
 	return slog.LevelWarn
 }
 
-// enqueue runs a task as soon as fewer than the permitted number of requests are in flight, in order.
+// enqueue runs a task as soon as fewer than the permitted number of requests are in flight. Agents take turns.
 func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,19 +155,19 @@ func (w *Writer) enqueue(ctx context.Context, one queuedTask) {
 
 // startWorkers starts as many workers as there are tasks and the throttle permits. The caller must hold w.mu.
 func (w *Writer) startWorkers(ctx context.Context) {
-	for range min(w.throttle.limit-w.workers, w.queue.len()) {
+	for range min(w.throttle.limit-w.workers, w.queue.runnable) {
 		w.workers++
 		w.wg.Go(func() { w.runWorker(ctx) })
 	}
 }
 
 func (w *Writer) runWorker(ctx context.Context) {
-	for do := w.next(ctx); do != nil; do = w.next(ctx) {
+	for one, ok := w.next(ctx); ok; one, ok = w.next(ctx) {
 		began := time.Now()
 		limited, cancel := context.WithTimeout(ctx, requestTimeout)
-		in, err := do(limited)
+		in, err := one.do(limited)
 		cancel()
-		w.recordResult(ctx, began, err)
+		w.recordResult(ctx, one.agent, began, err)
 		if in != nil {
 			_ = w.sink(ctx, in) // fails only if ctx ends
 		}
@@ -175,12 +175,13 @@ func (w *Writer) runWorker(ctx context.Context) {
 }
 
 // recordResult adapts the throttle to the result of a request, and logs when a write outage begins and ends.
-func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
+func (w *Writer) recordResult(ctx context.Context, agent string, began time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.done(agent)
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	now := time.Now()
 	if retryAfter, unavailable := ServerUnavailable(err); unavailable {
 		if w.throttle.onUnavailable(began, now, retryAfter) {
@@ -194,28 +195,29 @@ func (w *Writer) recordResult(ctx context.Context, began time.Time, err error) {
 	w.startWorkers(ctx)
 }
 
-// next returns the oldest task, as soon as the throttle permits. It returns nil if the worker has to end.
-func (w *Writer) next(ctx context.Context) task {
+// next returns the next task, as soon as the throttle permits. It returns false if the worker has to end.
+func (w *Writer) next(ctx context.Context) (one queuedTask, ok bool) {
 	for {
-		do, pause := w.tryNext(ctx)
+		one, ok, pause := w.tryNext(ctx)
 		if pause <= 0 {
-			return do
+			return one, ok
 		}
 		backoff.Sleep(ctx, pause)
 	}
 }
 
-func (w *Writer) tryNext(ctx context.Context) (do task, pause time.Duration) {
+func (w *Writer) tryNext(ctx context.Context) (one queuedTask, ok bool, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.queue.len() == 0 || ctx.Err() != nil || w.workers > w.throttle.limit {
+	if w.queue.runnable == 0 || ctx.Err() != nil || w.workers > w.throttle.limit {
 		w.workers--
-		return nil, 0
+		return queuedTask{}, false, 0
 	}
 	if pause = time.Until(w.throttle.until); pause > 0 {
-		return nil, pause
+		return queuedTask{}, false, pause
 	}
-	return w.queue.take().do, 0
+	one, ok = w.queue.take()
+	return one, ok, 0
 }
 
 // Stats returns the state of the writer.

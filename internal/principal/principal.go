@@ -71,8 +71,12 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// parallelWrites limits the concurrent writes of the reconciler.
-const parallelWrites = 64
+// parallelWrites limits the concurrent writes of the reconciler, and writesPerAgent those for one agent: a flood of writes
+// for one agent must not slow down the API server for the others.
+const (
+	parallelWrites = 64
+	writesPerAgent = 8
+)
 
 type principal struct {
 	cfg           Config
@@ -116,14 +120,14 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		FleetCheck: true,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
-		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
+		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, ProxyAddress: cfg.ResourceProxy,
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
-		revoked: cfg.Revocations.Revoked, post: p.runner.Post, postUntil: p.runner.PostUntil, log: cfg.Log, jitter: cfg.Jitter,
+		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter,
 		revisions: newRevisionReader(func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()

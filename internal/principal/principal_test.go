@@ -200,12 +200,13 @@ func TestMessage_TextOfAnAgentIsOneLine(t *testing.T) {
 // silentSession is a session whose peer sends nothing.
 type silentSession struct{ transport.Session }
 
+func (silentSession) Abort()                      {}
 func (silentSession) RemoteAddr() string          { return "192.0.2.1:1" }
 func (silentSession) Traffic() *transport.Traffic { return &transport.Traffic{} }
 
 func TestReceived_NothingBeforeHello(t *testing.T) {
 	posted := 0
-	s := &sessions{sessionsConfig: sessionsConfig{conns: newConnections(), postUntil: func(context.Context, <-chan struct{}, reconcile.Input) error {
+	s := &sessions{sessionsConfig: sessionsConfig{conns: newConnections(), post: func(context.Context, <-chan struct{}, reconcile.Input) error {
 		posted++
 		return nil
 	}}}

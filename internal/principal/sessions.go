@@ -26,8 +26,7 @@ type sessionsConfig struct {
 	storeUID  string
 	require   bool // refuse agents without Agent or mode
 	revoked   func(fingerprint string) bool
-	post      func(context.Context, reconcile.Input) error
-	postUntil func(context.Context, <-chan struct{}, reconcile.Input) error // post, until a channel is closed
+	post      func(context.Context, <-chan struct{}, reconcile.Input) error // until the channel is closed, if it is not nil
 	log       *slog.Logger
 	jitter    func() float64 // 0 to 1
 }
@@ -118,14 +117,14 @@ func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 
 // forward posts an input to the reconciler. It blocks while the reconciler is busy, and so does the peer.
 func (s *sessions) forward(c *transport.Conn, in engine.Input) {
-	_ = s.postUntil(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails if the connection or ctx ended
+	_ = s.post(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, Input: in}) // fails if the connection or ctx ended
 }
 
 // Disconnected implements transport.Events.
 func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
-	_ = s.post(s.ctx, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
+	_ = s.post(s.ctx, nil, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
 // setEndReason records why a connection of a registered agent ended. The number of other agents is not bounded.
