@@ -16,7 +16,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-all mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
+.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -32,7 +32,7 @@ build: ## build the binaries into bin/
 	@hack/fetch ./cmd/... ./lab/cmd/...
 	go build -trimpath -o bin/ ./cmd/... ./lab/cmd/...
 
-lint: ## check format, vet, linters, retired words, generated code, module files, shell scripts
+lint: ## check format, vet, linters, retired words, generated code, module files, shell scripts, workflows
 	@hack/lint
 
 fmt: ## format the code and apply fixes of the linters
@@ -47,10 +47,14 @@ test: ## run all tests; installs and builds dependencies (ARGOCD=<directory>: us
 test-fast: ## run unit tests and simulation, about one minute
 	@hack/test -short
 
-test-all: test ## run test, fuzz targets, 10,000 seeds and mutants
+test-all: test ## run test, vulncheck if online, fuzz targets, 10,000 seeds and mutants
+	@hack/vulncheck --if-online
 	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=10000
 	@$(MAKE) --no-print-directory mutants
+
+vulncheck: ## fail if the programs call code with a known vulnerability; reads the Go vulnerability database
+	@hack/vulncheck
 
 mutants: ## run unit tests and simulator seeds against one-line mutants of the core (ARGS=-h: flags)
 	go run ./test/mutants $(ARGS)
