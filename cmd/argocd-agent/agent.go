@@ -272,6 +272,9 @@ func (s *agentSettings) configureTLS(cfg *agent.Config) error {
 		return nil
 	}
 	cfg.Explain = identity.ExplainClient
+	if s.spiffe.socket != "" {
+		s.spiffe.domains = []string{identity.TrustDomain(s.spiffe.server)}
+	}
 	if err := s.spiffe.open(cfg.Log); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
+	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -102,9 +103,15 @@ func TestMesh_NeedsNoCertificates(t *testing.T) {
 		t.Errorf("agent: %+v", a)
 	}
 	p := start(t, nil, append([]string{"principal", "--kubeconfig", kubeconfig(t), "--listen-port", freePort(t), "--auth", "header:x-agent:^(.+)$",
-		"--enable-resource-proxy=false", "--redis-proxy-port", "0"}, quiet...)...).principal
+		"--auth-header-sources", "10.1.0.0/16,192.0.2.7", "--enable-resource-proxy=false", "--redis-proxy-port", "0"}, quiet...)...).principal
 	if p == nil || p.TLS != nil || p.Secrets != nil || p.Live.Resource != nil || p.Live.Redis != nil || p.Revocations != nil || p.Authenticate == nil {
-		t.Errorf("principal: %+v", p)
+		t.Fatalf("principal: %+v", p)
+	}
+	for from, trusted := range map[string]bool{"10.1.2.3": true, "192.0.2.7": true, "192.0.2.8": false, "127.0.0.1": false} {
+		who, err := p.Authenticate(transport.Credentials{RemoteAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Header: func(string) []string { return []string{"w1"} }})
+		if (err == nil) != trusted || trusted && who.Agent != "w1" {
+			t.Errorf("header from %s: %v, %v", from, who, err)
+		}
 	}
 }
 

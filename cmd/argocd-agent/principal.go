@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type principalSettings struct {
 	listenHost     string
 	listenPort     int
 	auth           string
+	headerSources  []string
 	issuing        issueSettings
 	live           principalLive
 	shared         principalShared
@@ -88,14 +90,21 @@ func (s *principalSettings) declare(f *flags) {
 	f.heading("Identity and TLS")
 	f.add("auth", text(&s.auth, "METHOD", "mtls:CN=([^,]+)"),
 		"Source of an agent's name: mtls:REGEX or mtls:subject:REGEX reads the subject of its certificate, mtls:uri:REGEX a URI in it, "+
-			"header:NAME:REGEX a header that a service mesh sets. The first group of the expression matches the name.")
+			"header:NAME:REGEX a header that a service mesh sets. The first group of the expression matches the name. The expression "+
+			"must be anchored with ^ and $; CN=([^,]+) stands for the common name. With header:x-forwarded-client-cert:REGEX, the "+
+			"expression matches the URI in the header.")
+	f.add("auth-header-sources", list(&s.headerSources, "CIDRS"),
+		"Comma-separated address prefixes of the gateways from which the header of --auth is trusted. Other clients are refused.").
+		defaultText("this host, where the sidecar of a service mesh runs")
 	s.certificateSettings.declare(f, principalCertificates)
 	s.issuing.declare(f)
 	s.spiffe.declare(f, "--auth mtls:uri:REGEX, which finds an agent's name in its SPIFFE ID")
+	f.add("spiffe-trust-domains", list(&s.spiffe.domains, "DOMAINS"),
+		"Comma-separated SPIFFE trust domains of agents. Agents of other federated domains are refused.").
+		defaultText("the trust domain of the principal")
 	s.tlsSettings.declare(f)
 	f.add("insecure-plaintext", boolean(&s.plaintext, false),
-		"Listen without TLS, behind a service mesh that encrypts and authenticates. Requires --auth header:NAME:REGEX. Headers are "+
-			"trusted only from this host.")
+		"Listen without TLS, behind a service mesh that encrypts and authenticates. Requires --auth header:NAME:REGEX.")
 
 	s.live.declare(f)
 	s.shared.declare(f)
@@ -147,6 +156,14 @@ func (s *principalSettings) checkIdentity(f *flags) {
 		f.fail("%s requires --auth mtls:uri:REGEX, such as 'mtls:uri:^spiffe://example.org/argocd-agent/([^/]+)$': a SPIFFE ID is a URI",
 			f.name("spiffe-endpoint-socket"))
 	}
+	f.requires(s.plaintext, "--auth header:NAME:REGEX", "auth-header-sources")
+	f.requires(s.spiffe.socket != "", "--spiffe-endpoint-socket", "spiffe-trust-domains")
+	if _, err := parsePrefixes(s.headerSources); err != nil {
+		f.failIf("auth-header-sources", err)
+	}
+	for _, domain := range s.spiffe.domains {
+		f.failIf("spiffe-trust-domains", identity.CheckTrustDomain(domain))
+	}
 	f.conflicts(s.plaintext, "insecure-plaintext", "without TLS it has no effect", append(principalCertificates.flags(), tlsFlags...)...)
 	s.certificateSettings.check(f, principalCertificates, true)
 	s.issuing.check(f)
@@ -197,6 +214,9 @@ func (s *principalSettings) configureTLS(cfg *principal.Config) error {
 		return err
 	}
 	authenticator := &identity.Authenticator{Method: method}
+	if authenticator.Trusted, err = parsePrefixes(s.headerSources); err != nil {
+		return err
+	}
 	cfg.Authenticate = principal.AuthenticateWith(authenticator)
 	if s.plaintext {
 		return nil
@@ -220,4 +240,20 @@ func (s *principalSettings) configureTLS(cfg *principal.Config) error {
 	s.apply(cfg.TLS)
 	s.issue(cfg, source, method)
 	return nil
+}
+
+// parsePrefixes parses address prefixes. An address is a prefix of one address.
+func parsePrefixes(list []string) (prefixes []netip.Prefix, err error) {
+	for _, text := range list {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			address, addressErr := netip.ParseAddr(text)
+			if addressErr != nil {
+				return nil, fmt.Errorf("%q is not an address prefix such as 10.0.0.0/8", text)
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		prefixes = append(prefixes, prefix.Masked())
+	}
+	return prefixes, nil
 }

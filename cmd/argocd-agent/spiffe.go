@@ -10,8 +10,9 @@ import (
 
 // spiffeSettings configure an identity from a SPIFFE Workload API instead of Secrets or files.
 type spiffeSettings struct {
-	socket string
-	server string // only for an agent: the SPIFFE ID of the principal
+	socket  string
+	domains []string // trust domains of peers
+	server  string   // only for an agent: the SPIFFE ID of the principal
 
 	source *identity.SPIFFESource // nil if SPIFFE is off
 }
@@ -34,7 +35,7 @@ func (s *spiffeSettings) check(f *flags, certificates certificateFlags, insecure
 // open sets the source if SPIFFE is on.
 func (s *spiffeSettings) open(log *slog.Logger) (err error) {
 	if s.socket != "" {
-		s.source, err = identity.NewSPIFFESource(s.socket, log)
+		s.source, err = identity.NewSPIFFESource(s.socket, s.domains, log)
 	}
 	return err
 }

@@ -33,7 +33,8 @@ type Authenticator struct {
 	// Revoked is checked again when a stream opens, because a connection may be older than the revocation. May be nil.
 	Revoked *Revocations
 
-	// Trusted lists source addresses from which a header is trusted, in addition to the loopback addresses of a sidecar.
+	// Trusted lists the source addresses from which a header is trusted, those of gateways. If empty, the loopback
+	// addresses of a sidecar.
 	Trusted []netip.Prefix
 
 	Now func() time.Time // if nil, time.Now
@@ -77,7 +78,7 @@ func (a *Authenticator) Authenticate(c Client) (Peer, error) {
 
 func (a *Authenticator) byHeader(c Client) (Peer, error) {
 	if !a.trusts(c.RemoteAddr) {
-		return Peer{}, fmt.Errorf("a header from %s is not trusted: only from the loopback address, where the mesh's sidecar runs", c.RemoteAddr)
+		return Peer{}, fmt.Errorf("a header from %s is not trusted: the mesh's sidecar must run in the pod of the principal, or --auth-header-sources must list its gateway", c.RemoteAddr)
 	}
 	name, err := a.Method.agentFromHeader(c.Header(a.Method.header))
 	if err != nil {
@@ -92,5 +93,8 @@ func (a *Authenticator) trusts(addr net.Addr) bool {
 		return false
 	}
 	ip := at.Addr().Unmap()
-	return ip.IsLoopback() || slices.ContainsFunc(a.Trusted, func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
+	if len(a.Trusted) == 0 {
+		return ip.IsLoopback()
+	}
+	return slices.ContainsFunc(a.Trusted, func(prefix netip.Prefix) bool { return prefix.Contains(ip) })
 }

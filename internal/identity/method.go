@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
+	"slices"
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -20,14 +22,16 @@ import (
 //	mtls:uri:<expression>       a URI in its subject alternative names
 //	header:<name>:<expression>  a header that a mesh adds
 //
-// The expression is a Go regular expression. It is not anchored. It is matched against
+// The expression is a Go regular expression. It must be anchored with ^ and $, because the owner of a certificate may
+// choose other parts of it. It is matched against
 //
 //   - the whole subject in the form of RFC 2253, such as CN=agent-a,OU=fleet,O=example
 //   - each URI, such as spiffe://example/ns/argocd/sa/agent-a. If several match, they must have the same name.
-//   - the header's value. There must be exactly one.
+//   - the header's value. There must be exactly one. Of X-Forwarded-Client-Cert, the URIs of its only element.
 //
 // The first group in parentheses is the name. Without a group, the name is the subject's common name or, with uri and
-// header, the whole match. An empty expression matches everything. The name must be an RFC 1123 label.
+// header, the whole value. An empty expression matches everything. The expression CN=([^,]+) of a subject is the common
+// name. The name must be an RFC 1123 label.
 type Method struct {
 	source source
 	header string
@@ -66,11 +70,56 @@ func ParseMethod(setting string) (*Method, error) {
 	default:
 		return nil, fmt.Errorf("unknown authentication method %q: use mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", setting)
 	}
+	if m.source == fromSubject && expr == commonName {
+		expr = anchoredCommonName
+	}
 	var err error
 	if m.expr, err = regexp.Compile(expr); err != nil {
 		return nil, fmt.Errorf("authentication method %q: %w", setting, err)
 	}
+	if !anchored(expr) {
+		return nil, fmt.Errorf("authentication method %q: the expression is not anchored, so a client could choose a part that matches: "+
+			"begin it with ^ and end it with $, for example %s", setting, anchoredExamples[m.source])
+	}
 	return m, nil
+}
+
+// commonName is the expression of existing installations. It is replaced by anchoredCommonName. Only a serial number comes
+// before the common name, and checkUnambiguous rejects attributes that contain another one.
+const (
+	commonName         = `CN=([^,]+)`
+	anchoredCommonName = `(?s)^(?:SERIALNUMBER=[^,]*,)?CN=([^,]+)(?:,.*)?$`
+)
+
+var anchoredExamples = map[source]string{
+	fromSubject: `mtls:subject:^CN=([^,]+),OU=fleet$`,
+	fromURI:     `mtls:uri:^spiffe://example\.org/agent/([^/]+)$`,
+	fromHeader:  `header:x-agent:^([a-z0-9-]+)$`,
+}
+
+// anchored reports whether an expression matches only whole values. An empty expression matches everything.
+func anchored(expr string) bool {
+	re, err := syntax.Parse(expr, syntax.Perl)
+	return err == nil && (expr == "" || anchoredAt(re, syntax.OpBeginText) && anchoredAt(re, syntax.OpEndText))
+}
+
+// anchoredAt reports whether every match includes this end of the value.
+func anchoredAt(re *syntax.Regexp, end syntax.Op) bool {
+	switch re.Op {
+	case end:
+		return true
+	case syntax.OpCapture:
+		return anchoredAt(re.Sub[0], end)
+	case syntax.OpConcat:
+		at := 0
+		if end == syntax.OpEndText {
+			at = len(re.Sub) - 1
+		}
+		return anchoredAt(re.Sub[at], end)
+	case syntax.OpAlternate:
+		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !anchoredAt(sub, end) })
+	}
+	return false
 }
 
 func isHeaderName(s string) bool {
@@ -160,10 +209,53 @@ func (m *Method) agentFromHeader(values []string) (string, error) {
 	default: // the agent may have sent one of them
 		return "", fmt.Errorf("the request has %d headers %q: the mesh must replace the agent's header, not add another", len(values), m.header)
 	}
+	if m.header == forwardedCert {
+		uris, err := forwardedURIs(values[0])
+		if err != nil {
+			return "", err
+		}
+		return m.agent(fmt.Sprintf("the URIs of the header %q", m.header), uris, "")
+	}
 	return m.agent(fmt.Sprintf("the header %q", m.header), values, "")
 }
 
-// match returns the first group or, if there is none, the whole match.
+// forwardedCert is the header with the client certificate that Envoy has verified. An element has pairs KEY=VALUE that are
+// separated by semicolons. Each proxy on the way may append an element, also to one that the client has sent.
+const forwardedCert = "x-forwarded-client-cert"
+
+// forwardedURIs returns the URIs in the only element of the header. With several elements it cannot know which one the
+// mesh has verified.
+func forwardedURIs(value string) (uris []string, err error) {
+	if n := len(splitUnquoted(value, ',')); n != 1 {
+		return nil, fmt.Errorf("the header %q has %d elements, and a client may have sent one of them: "+
+			"configure the proxy in front of the principal to replace the header (SANITIZE_SET), not to append to it (APPEND_FORWARD)", forwardedCert, n)
+	}
+	for _, pair := range splitUnquoted(value, ';') {
+		if key, uri, _ := strings.Cut(pair, "="); strings.EqualFold(strings.TrimSpace(key), "URI") {
+			uris = append(uris, strings.Trim(uri, `"`))
+		}
+	}
+	return uris, nil
+}
+
+// splitUnquoted splits at a separator that is not within quotes. A backslash escapes a quote.
+func splitUnquoted(s string, separator byte) (parts []string) {
+	quoted, start := false, 0
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == separator && !quoted:
+			parts = append(parts, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(parts, s[start:])
+}
+
+// match returns the first group or, if there is none, the whole value.
 func (m *Method) match(s string) (string, bool) {
 	found := m.expr.FindStringSubmatch(s)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,9 @@ import (
 // SPIFFESource is a Source with the identity of this process and the bundles of its trust domains from the SPIFFE
 // Workload API. The API's server renews them.
 type SPIFFESource struct {
-	socket string
-	log    *slog.Logger
+	socket  string
+	domains []string
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	current *Material
@@ -33,12 +35,42 @@ type SPIFFESource struct {
 }
 
 // NewSPIFFESource returns a source that is empty until Run. The socket is an address such as
-// unix:///run/spire/sockets/agent.sock.
-func NewSPIFFESource(socket string, log *slog.Logger) (*SPIFFESource, error) {
+// unix:///run/spire/sockets/agent.sock. Only peers of these trust domains are trusted. If there are none, only those of
+// the domain of this process. Other federated domains are not trusted.
+func NewSPIFFESource(socket string, domains []string, log *slog.Logger) (*SPIFFESource, error) {
 	if err := CheckSocket(socket); err != nil {
 		return nil, err
 	}
-	return &SPIFFESource{socket: socket, log: log}, nil
+	return &SPIFFESource{socket: socket, domains: domains, log: log}, nil
+}
+
+// CheckTrustDomain validates the name of a trust domain.
+func CheckTrustDomain(name string) error {
+	if domain, err := spiffeid.TrustDomainFromString(name); err != nil || domain.Name() != name {
+		return fmt.Errorf("invalid SPIFFE trust domain %q, use for example example.org", name)
+	}
+	return nil
+}
+
+// TrustDomain returns the trust domain of a SPIFFE ID, or "" if the ID is invalid.
+func TrustDomain(id string) string {
+	parsed, err := spiffeid.FromString(id)
+	if err != nil {
+		return ""
+	}
+	return parsed.TrustDomain().Name()
+}
+
+// trusted returns the bundles of the trusted domains.
+func (w *SPIFFESource) trusted(own spiffeid.TrustDomain, all *x509bundle.Set) *x509bundle.Set {
+	trusted := x509bundle.NewSet()
+	for _, bundle := range all.Bundles() {
+		domain := bundle.TrustDomain()
+		if slices.Contains(w.domains, domain.Name()) || len(w.domains) == 0 && domain == own {
+			trusted.Add(bundle)
+		}
+	}
+	return trusted
 }
 
 // CheckSocket validates an address of the Workload API.
@@ -88,7 +120,8 @@ func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	for _, cert := range svid.Certificates {
 		m.Certificate.Certificate = append(m.Certificate.Certificate, cert.Raw)
 	}
-	for _, bundle := range update.Bundles.Bundles() {
+	bundles := w.trusted(svid.ID.TrustDomain(), update.Bundles)
+	for _, bundle := range bundles.Bundles() {
 		m.CAs = append(m.CAs, bundle.X509Authorities()...)
 	}
 	for _, ca := range m.CAs {
@@ -96,7 +129,7 @@ func (w *SPIFFESource) OnX509ContextUpdate(update *workloadapi.X509Context) {
 	}
 	w.mu.Lock()
 	first := w.current == nil
-	w.current, w.bundles = m, update.Bundles
+	w.current, w.bundles = m, bundles
 	w.mu.Unlock()
 	w.logged.Reset()
 	w.log.Info("Received SPIFFE identity", "id", svid.ID.String(), "expires", m.NotAfter().UTC(), "renewed", !first)
@@ -173,7 +206,7 @@ func (w *SPIFFESource) verify(state tls.ConnectionState) (spiffeid.ID, error) {
 		if len(state.PeerCertificates) > 0 {
 			subject = clip(state.PeerCertificates[0].Subject.String())
 		}
-		return id, fmt.Errorf("the peer's certificate (subject %q, SPIFFE ID %q) is not signed by a trusted trust domain: federate it or correct its registration: %w", subject, id, err)
+		return id, fmt.Errorf("the peer's certificate (subject %q, SPIFFE ID %q) is not signed by a trusted trust domain: correct its registration, or federate its domain and add it to --spiffe-trust-domains of the principal: %w", subject, id, err)
 	}
 	return id, nil
 }

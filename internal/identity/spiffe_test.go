@@ -37,9 +37,9 @@ func (s *spire) register(ca *authority, id string, federated map[string]*x509.Ce
 }
 
 // follow runs a Workload until the test ends.
-func (s *spire) follow() *SPIFFESource {
+func (s *spire) follow(domains ...string) *SPIFFESource {
 	s.t.Helper()
-	w, err := NewSPIFFESource(s.Socket, slog.New(slog.DiscardHandler))
+	w, err := NewSPIFFESource(s.Socket, domains, slog.New(slog.DiscardHandler))
 	must(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -107,7 +107,7 @@ func TestSPIFFESource_HandshakeOnBothSides(t *testing.T) {
 func TestSPIFFESource_FederatedDomainSignsOnlyForItself(t *testing.T) {
 	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
 	onHub, onEdge := newSpire(t), newSpire(t)
-	hub, edge := onHub.follow(), onEdge.follow()
+	hub, edge := onHub.follow("ours.example", "theirs.example"), onEdge.follow("ours.example")
 	has(t, hub, onHub.register(ours, "spiffe://ours.example/principal", map[string]*x509.Certificate{"spiffe://theirs.example": theirs.cert}))
 	for id, good := range map[string]bool{"spiffe://theirs.example/agent/w1": true, "spiffe://ours.example/agent/w1": false} {
 		// The other domain's CA signs whatever it likes.
@@ -122,6 +122,34 @@ func TestSPIFFESource_FederatedDomainSignsOnlyForItself(t *testing.T) {
 		if !good && !strings.Contains(fmt.Sprint(err), "not signed by a trusted trust domain") {
 			t.Errorf("%s: %v", id, err)
 		}
+	}
+}
+
+// A Workload API may have the bundles of many federated domains. Only agents of listed domains are accepted.
+func TestSPIFFESource_TrustsOnlyListedDomains(t *testing.T) {
+	ours, theirs := newAuthority(t, "ours"), newAuthority(t, "theirs")
+	for title, test := range map[string]struct {
+		listed []string
+		signer *authority
+		id     string
+		good   bool
+	}{
+		"own domain is the default":  {nil, ours, "spiffe://ours.example/agent/w1", true},
+		"federated, not listed":      {nil, theirs, "spiffe://theirs.example/agent/w1", false},
+		"federated, listed":          {[]string{"theirs.example"}, theirs, "spiffe://theirs.example/agent/w1", true},
+		"own domain, another listed": {[]string{"theirs.example"}, ours, "spiffe://ours.example/agent/w1", false},
+	} {
+		t.Run(title, func(t *testing.T) {
+			onHub, onEdge := newSpire(t), newSpire(t)
+			hub, edge := onHub.follow(test.listed...), onEdge.follow("ours.example")
+			has(t, hub, onHub.register(ours, "spiffe://ours.example/principal", map[string]*x509.Certificate{"spiffe://theirs.example": theirs.cert}))
+			has(t, edge, onEdge.register(test.signer, test.id, map[string]*x509.Certificate{"spiffe://ours.example": ours.cert}))
+			client, err := edge.ClientTLS("spiffe://ours.example/principal")
+			must(t, err)
+			if _, err, _ = shake(t, hub.ServerTLS(nil), client); test.good != (err == nil) {
+				t.Errorf("error %v", err)
+			}
+		})
 	}
 }
 

@@ -22,10 +22,10 @@ func TestCaller_AgentCertificateIsInvalidForOtherClusters(t *testing.T) {
 	}{
 		"by its name":                    {auth: "mtls:CN=([^,]+)", name: "a", want: "a"},
 		"for Argo CD":                    {auth: "mtls:CN=([^,]+)", name: "b", unit: pki.ProxyClientUnit, want: "b"},
-		"another's name":                 {auth: "mtls:OU=([^,]+)", name: "b", unit: "a", wrong: "belongs to agent a"},
-		"its own name":                   {auth: "mtls:OU=([^,]+)", name: "a", unit: "a", want: "a"},
-		"for Argo CD, named by the unit": {auth: "mtls:OU=([^,]+)", name: "b", unit: pki.ProxyClientUnit, want: "b"},
-		"no agent's":                     {auth: "mtls:OU=([^,]+)", name: "b", unit: "users", want: "b"},
+		"another's name":                 {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: "a", wrong: "belongs to agent a"},
+		"its own name":                   {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "a", unit: "a", want: "a"},
+		"for Argo CD, named by the unit": {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: pki.ProxyClientUnit, want: "b"},
+		"no agent's":                     {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: "users", want: "b"},
 		"unknown":                        {auth: "mtls:CN=([^,]+)", name: "c", wrong: `"c"`},
 	} {
 		method, err := identity.ParseMethod(test.auth)

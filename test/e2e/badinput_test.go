@@ -106,7 +106,7 @@ func TestPrincipal_SurvivesGarbageOnPort(t *testing.T) {
 
 func TestSettings_ContradictionsAreRejectedAtStart(t *testing.T) {
 	w := shared(t)
-	p := newProgram("contradiction", w.logs(), "principal", "--insecure-plaintext", "--auth", "mtls:CN=(.*)")
+	p := newProgram("contradiction", w.logs(), "principal", "--insecure-plaintext", "--auth", "mtls:CN=([^,]+)")
 	p.start(t)
 	if code := p.wait(t); code != 2 || !strings.Contains(p.logged(t), "--insecure-plaintext") {
 		t.Errorf("it ended with %d: %s", code, p.logged(t))

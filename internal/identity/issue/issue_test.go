@@ -211,8 +211,8 @@ func TestJoin_ReportsRefusalReason(t *testing.T) {
 			want: `it is for "w2", but this agent is "w1"`},
 		"suspended":           {change: func(b *testIssuer, _ *enroll.JoinRequest) { b.agents.denyReason = "it is suspended" }, want: "it is suspended"},
 		"another mode":        {change: func(b *testIssuer, _ *enroll.JoinRequest) { b.agents.mode = "autonomous" }, want: "it is autonomous"},
-		"agent name from URI": {auth: "mtls:uri:(.*)", change: func(*testIssuer, *enroll.JoinRequest) {}, want: "cannot issue a certificate for w1 that it recognizes (--auth)"},
-		"agent name with prefix": {auth: "mtls:CN=agent-([^,]+)", change: func(*testIssuer, *enroll.JoinRequest) {},
+		"agent name from URI": {auth: "mtls:uri:^(.*)$", change: func(*testIssuer, *enroll.JoinRequest) {}, want: "cannot issue a certificate for w1 that it recognizes (--auth)"},
+		"agent name with prefix": {auth: "mtls:^CN=agent-([^,]+)$", change: func(*testIssuer, *enroll.JoinRequest) {},
 			want: "does not match the certificate's subject"},
 	} {
 		t.Run(title, func(t *testing.T) {
