@@ -33,6 +33,7 @@ type joinOptions struct {
 	image    string
 	settings map[string]string
 	manifest bool
+	storage  bool // only store the token
 	replace  bool
 	socket   bool
 	wait     bool
@@ -52,7 +53,9 @@ func (p *Program) joinCommand() *cobra.Command {
   3. Wait until the agent is connected.
 
 If only the workload cluster can reach the hub, set --mode. The agent then requests the certificate itself. With
---manifest, the command prints the manifests for kubectl or Git. The agent joins when they are applied.`,
+--manifest, the command prints the manifests for kubectl or Git. The agent joins when they are applied. With
+--token-only, the command stores the token in Secret ` + pki.JoinSecret + ` and installs nothing, for example
+before you install the chart.`,
 		Example: `  argocd-agentctl join join://hub.example.com:443/w1/…
   argocd-agentctl join join://hub.example.com:443/w1/… --agent-context w1 --live-exec
   argocd-agentctl join join://hub.example.com:443/w1/… --manifest --mode managed | kubectl apply -f -`,
@@ -69,12 +72,16 @@ If only the workload cluster can reach the hub, set --mode. The agent then reque
 			if err != nil {
 				return err
 			}
+			if j.storage {
+				return p.storeToken(cmd.Context(), spoke, &j)
+			}
 			return p.join(cmd.Context(), spoke, &j)
 		},
 	}
 	f := cmd.Flags()
 	f.Var(cmdline.Choice(&j.mode, "", string(kind.Managed), string(kind.Autonomous)), "mode", "Mode of the agent. Required with --manifest or if this machine cannot reach the hub.")
 	f.BoolVar(&j.manifest, "manifest", false, "Print the manifests, including the token, and change nothing.")
+	f.BoolVar(&j.storage, "token-only", false, "Only store the token in a Secret. An agent that is installed otherwise joins with it.")
 	f.BoolVar(&j.replace, "replace", false, "Replace the existing certificate of the cluster.")
 	f.StringVar(&j.image, "image", "", "`IMAGE` of the agent. If unset, the image of this version.")
 	f.StringToStringVar(&j.settings, "set", nil, "Settings of the agent as environment variables, for example ARGOCD_AGENT_LOG_LEVEL=debug.")
@@ -86,6 +93,7 @@ If only the workload cluster can reach the hub, set --mode. The agent then reque
 	f.BoolVar(&j.socket, "websocket", false, "Connect with a WebSocket, for networks that allow only HTTP/1.1. The principal needs --enable-websocket.")
 	f.BoolVar(&j.wait, "wait", true, "Wait until the agent is connected.")
 	f.DurationVar(&j.timeout, "timeout", 5*time.Minute, "Timeout of --wait.")
+	cmd.MarkFlagsMutuallyExclusive("manifest", "token-only")
 	return cmd
 }
 
@@ -122,6 +130,15 @@ func (p *Program) printJoin(j *joinOptions) error {
 	}
 	_, err = fmt.Fprintf(p.Stdout, "%s---\n%s", text, secret)
 	return err
+}
+
+// storeToken stores the token in the cluster. An agent without a valid certificate joins with it.
+func (p *Program) storeToken(ctx context.Context, spoke *cluster, j *joinOptions) error {
+	if err := (enroll.ClusterJoin{Secrets: secrets{spoke}}).PutToken(ctx, j.line); err != nil {
+		return fmt.Errorf("store the token: %w", err)
+	}
+	p.say("Stored the token for agent %s in Secret %s of %s. The agent joins with it.", j.token.Agent, pki.JoinSecret, spoke)
+	return nil
 }
 
 // join installs the agent and reports progress on stderr.

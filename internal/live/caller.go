@@ -15,6 +15,7 @@ import (
 
 // caller returns the agent whose cluster a client of the resource proxy may reach: the common name of its certificate. It
 // returns "" for the certificate that all cluster Secrets share, even if an agent has that name. Then the token decides.
+// It refuses the certificates with which agents connect: their keys are on workload clusters.
 func (l *Live) caller(state *tls.ConnectionState) (string, error) {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return "", errors.New("a client certificate is required")
@@ -33,14 +34,13 @@ func (l *Live) caller(state *tls.ConnectionState) (string, error) {
 	if issuedForOne && pki.IssuedAt(cert).Before(l.cfg.Revocations.Before(cert.Subject.CommonName)) {
 		return "", fmt.Errorf("the client certificate was issued for a deleted agent %s and is revoked", cert.Subject.CommonName)
 	}
-	agent, err := l.known(cert.Subject.CommonName)
-	if err == nil && l.cfg.Names != nil && !issuedForOne {
-		// If agents are not authenticated by the common name, an agent may have chosen it.
-		if own, err := l.cfg.Names(cert); err == nil && own != agent && l.cfg.Registry.HasAgent(own) {
-			return "", fmt.Errorf("the client certificate belongs to agent %s and is not valid for the cluster of %s", own, agent)
+	if l.cfg.Names != nil && !issuedForOne {
+		if own, err := l.cfg.Names(cert); err == nil && l.cfg.Registry.HasAgent(own) {
+			return "", fmt.Errorf("the client certificate is that of agent %s itself and is not valid here: get one with `argocd-agentctl kubeconfig %s`, "+
+				"or issue one with the organizational unit %s", own, own, pki.ProxyClientUnit)
 		}
 	}
-	return agent, err
+	return l.known(cert.Subject.CommonName)
 }
 
 // byToken returns the agent whose cluster Secret has a token.

@@ -14,16 +14,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
-func TestCaller_AgentCertificateIsInvalidForOtherClusters(t *testing.T) {
+func TestCaller_RefusesCertificateOfAgent(t *testing.T) {
 	registry := fleettest.NewRegistry(t, fleettest.Agent("a", 1), fleettest.Agent("b", 2))
 	for title, test := range map[string]struct {
 		auth, name, unit string
 		want, wrong      string
 	}{
-		"by its name":                    {auth: "mtls:CN=([^,]+)", name: "a", want: "a"},
+		"its own":                        {auth: "mtls:CN=([^,]+)", name: "a", wrong: "that of agent a itself"},
 		"for Argo CD":                    {auth: "mtls:CN=([^,]+)", name: "b", unit: pki.ProxyClientUnit, want: "b"},
-		"another's name":                 {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: "a", wrong: "belongs to agent a"},
-		"its own name":                   {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "a", unit: "a", want: "a"},
+		"another's name":                 {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: "a", wrong: "that of agent a itself"},
+		"its own name":                   {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "a", unit: "a", wrong: "that of agent a itself"},
 		"for Argo CD, named by the unit": {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: pki.ProxyClientUnit, want: "b"},
 		"no agent's":                     {auth: "mtls:^CN=[^,]+,OU=([^,]+)$", name: "b", unit: "users", want: "b"},
 		"unknown":                        {auth: "mtls:CN=([^,]+)", name: "c", wrong: `"c"`},

@@ -122,7 +122,7 @@ func (p *Product) Kubeconfig(agent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pair, err := authority.Client(agent)
+	pair, err := authority.ProxyClient(agent)
 	if err != nil {
 		return "", err
 	}

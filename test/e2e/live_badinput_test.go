@@ -29,12 +29,17 @@ func (s *clusterClient) redisDo(t testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// proxyClient returns a client of the resource proxy with a certificate for a name.
-func (w *testEnv) proxyClient(t testing.TB, from *authority, name string) (*http.Client, pair) {
+// proxyClient returns a client of the resource proxy with a certificate for the cluster of an agent.
+func (w *testEnv) proxyClient(t testing.TB, from *authority, agent string) (*http.Client, pair) {
+	t.Helper()
+	return w.clientWith(t, from, agent, (*authority).forProxy)
+}
+
+func (w *testEnv) clientWith(t testing.TB, from *authority, name string, issue func(*authority, testing.TB, string) pair) (*http.Client, pair) {
 	t.Helper()
 	issuer := *from
 	issuer.folder, issuer.serial = t.TempDir(), from.serial+2000
-	cert := issuer.forADay(t, name)
+	cert := issue(&issuer, t, name)
 	config := issuer.client(t, &cert)
 	config.RootCAs = w.pki.client(t, nil).RootCAs
 	config.NextProtos = nil
@@ -83,7 +88,7 @@ func liveBadInput(t *testing.T, w *testEnv) {
 			code int
 			text string
 		}{"unregistered": {http.StatusForbidden, "is registered"}, "argocd-server": {http.StatusUnauthorized, "names an agent"}} {
-			client, _ := w.proxyClient(t, w.pki, stranger)
+			client, _ := w.clientWith(t, w.pki, stranger, (*authority).forADay)
 			if code, text, err := get(client, object); code != want.code || !strings.Contains(text, want.text) {
 				t.Errorf("as %s: %d %s %v", stranger, code, text, err)
 			}
@@ -98,7 +103,11 @@ func liveBadInput(t *testing.T, w *testEnv) {
 		if code, text, err := get(&http.Client{Transport: &http.Transport{TLSClientConfig: w.pki.client(t, nil)}}, object); err == nil {
 			t.Errorf("without a certificate: %d %s", code, text)
 		}
-		// The certificate of one agent does not give access to the cluster of another.
+		own, _ := w.clientWith(t, w.pki, "managed", (*authority).forADay)
+		if code, text, err := get(own, object); code != http.StatusForbidden || !strings.Contains(text, "that of agent managed itself") {
+			t.Errorf("with the certificate of the agent: %d %s %v", code, text, err)
+		}
+		// The certificate for one cluster does not give access to another.
 		other, _ := w.proxyClient(t, w.pki, "autonomous")
 		if code, text, err := get(other, object); code == http.StatusOK {
 			t.Errorf("as another agent: %d %s %v", code, text, err)
@@ -189,7 +198,7 @@ func rawRequest(t *testing.T, w *testEnv, request string) (int, string) {
 	t.Helper()
 	issuer := *w.pki
 	issuer.folder, issuer.serial = t.TempDir(), w.pki.serial+3000
-	cert := issuer.forADay(t, "managed")
+	cert := issuer.forProxy(t, "managed")
 	config := issuer.client(t, &cert)
 	config.NextProtos = []string{"http/1.1"}
 	conn, err := tls.Dial("tcp", w.live.resources, config)

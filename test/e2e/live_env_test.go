@@ -92,7 +92,7 @@ func (w *testEnv) kubeconfig(t testing.TB, name string) string {
 	t.Helper()
 	authority := *w.pki
 	authority.folder, authority.serial = t.TempDir(), authority.serial+1000 // keep the certificate of the agent
-	cert := authority.forADay(t, name)
+	cert := authority.forProxy(t, name)
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: hub,
 clusters: [{name: hub, cluster: {server: "https://%s", certificate-authority: %s}}],
 users: [{name: hub, user: {client-certificate: %s, client-key: %s}}],

@@ -45,16 +45,21 @@ func newAuthority(t testing.TB, folder, name string) *authority {
 // issue returns a certificate for a name, for both ends of a connection, with an expiry.
 func (a *authority) issue(t testing.TB, name string, until time.Time) pair {
 	t.Helper()
+	return a.issueFor(t, pkix.Name{CommonName: name}, until)
+}
+
+func (a *authority) issueFor(t testing.TB, subject pkix.Name, until time.Time) pair {
+	t.Helper()
 	a.serial++
 	key := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name},
+		SerialNumber: big.NewInt(a.serial), Subject: subject,
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 	}
-	p := pair{cert: filepath.Join(a.folder, name+".crt"), key: filepath.Join(a.folder, name+".key")}
+	p := pair{cert: filepath.Join(a.folder, subject.CommonName+".crt"), key: filepath.Join(a.folder, subject.CommonName+".key")}
 	a.sign(t, template, a.cert, key, p.cert)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -68,6 +73,12 @@ func (a *authority) issue(t testing.TB, name string, until time.Time) pair {
 func (a *authority) forADay(t testing.TB, name string) pair {
 	t.Helper()
 	return a.issue(t, name, time.Now().Add(24*time.Hour))
+}
+
+// forProxy returns a certificate for the resource proxy that is valid for the cluster of an agent.
+func (a *authority) forProxy(t testing.TB, agent string) pair {
+	t.Helper()
+	return a.issueFor(t, pkix.Name{CommonName: agent, OrganizationalUnit: []string{"resource-proxy-client"}}, time.Now().Add(24*time.Hour))
 }
 
 func (a *authority) sign(t testing.TB, template, parent *x509.Certificate, key *ecdsa.PrivateKey, file string) *x509.Certificate {

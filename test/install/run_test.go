@@ -44,8 +44,11 @@ func binariesRun(t *testing.T, l *lab.Lab) {
 		o.Ports[9090] = resources
 		ports = o.Ports
 	})
-	values := []string{onSpoke, tracing("agent"), "agent.server=127.0.0.1,agent.port=" + strconv.Itoa(ports[8443]),
-		"agent.joinToken=" + joinToken(t, l, programs+"/argocd-agentctl", ports[8443])}
+	values := []string{onSpoke, tracing("agent"), "agent.server=127.0.0.1,agent.port=" + strconv.Itoa(ports[8443])}
+	token := joinToken(t, l, programs+"/argocd-agentctl", ports[8443])
+	if out, err := l.Command(t.Context(), programs+"/argocd-agentctl", "join", token, "--token-only", "--agent-context", "managed").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	if out, err := installRelease(t, l, "managed", lab.ArgoCDNamespace, values...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -85,6 +85,14 @@ func (a *Authority) Client(name string, groups ...string) (Pair, error) {
 	})
 }
 
+// ProxyClient issues a client certificate for the resource proxy, which accepts none of an agent itself.
+func (a *Authority) ProxyClient(agent string) (Pair, error) {
+	return a.issue(agent, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: agent, OrganizationalUnit: []string{"resource-proxy-client"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
 // Server issues a serving certificate for the loopback address and DNS names.
 func (a *Authority) Server(name string, dnsNames ...string) (Pair, error) {
 	return a.issue(name, &x509.Certificate{
