@@ -223,6 +223,22 @@ func (r *Replicas) deleteExpired(ctx context.Context) {
 	}
 }
 
+// Reports reports whether this replica exports what exists once for an agent: it holds the agent's session or, if no
+// replica does, it is the first replica that is alive.
+func (r *Replicas) Reports(agent string) bool {
+	if a, known := r.registry.Agent(agent); known && a.Status.Connected && r.Alive(a.Status.Principal) {
+		return a.Status.Principal == r.self
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.replica < r.self && time.Since(s.at) < leaseDuration {
+			return false
+		}
+	}
+	return true
+}
+
 // NewerSession returns the other replica that holds a newer session of an agent than epoch. It is empty if there is none,
 // or if that replica is not alive.
 func (r *Replicas) NewerSession(agent string, epoch engine.Epoch) string {

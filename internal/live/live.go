@@ -257,13 +257,17 @@ func (l *Live) Resolve(namespace, name string) (redis.Target, bool) {
 	return t, ok
 }
 
+// AgentOf returns the agent on which an Application of the hub is placed. It is empty if there is none.
+func (l *Live) AgentOf(namespace, name string) string {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.redisTargets[[2]string{namespace, name}].Agent
+}
+
 // Follow updates the targets of Applications. It is called by the goroutine that owns the reconciler, after the reconciler.
 func (l *Live) Follow(in reconcile.Input) {
 	if gone, ok := in.(reconcile.Unregister); ok && l.hub != nil {
 		l.hub.Forget(gone.Agent)
-	}
-	if l.redis == nil {
-		return
 	}
 	for _, ref := range l.cfg.Reconciler.DecidedAgain() {
 		l.updateTarget(ref.Namespace, ref.Name)
@@ -294,7 +298,9 @@ func (l *Live) Follow(in reconcile.Input) {
 		delete(l.states, in.Agent)
 		l.mu.Unlock()
 		l.updateTargetsOf(before)
-		l.redis.Forget(in.Agent)
+		if l.redis != nil {
+			l.redis.Forget(in.Agent)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
@@ -49,5 +50,48 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	if spans, on := p.cfg.Trace.Counts(); on {
 		metrics = append(metrics, observe.TraceMetrics(metricPrefix, spans.Sent, spans.Full, spans.Refused)...)
 	}
-	return slices.Concat(metrics, p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
+	metrics = append(metrics, p.statusAge(statuses, now))
+	return slices.Concat(metrics, p.apps.Metrics(), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
+}
+
+// statusAge returns how old the statuses of an agent's Applications may be. The label dest_server joins it with
+// argocd_app_info.
+func (p *principal) statusAge(statuses map[string]engine.Status, now engine.Time) observe.Metric {
+	m := observe.Metric{Name: metricPrefix + "_app_info_age_seconds",
+		Help: "Seconds since the hub's Applications of the agent were last known to have the status of the workload cluster. Absent until that was known once."}
+	for _, agent := range slices.Sorted(maps.Keys(statuses)) {
+		server, reports := placedApplications{p}.Server(agent)
+		if !reports {
+			continue
+		}
+		var oldest engine.Time
+		for _, s := range statuses[agent].Scopes {
+			if s.Role != engine.Replica || s.Name != kind.StatusScope && s.Name != kind.ApplicationScope {
+				continue
+			}
+			if s.InSyncAt == 0 {
+				oldest = 0
+				break
+			}
+			if oldest == 0 || s.InSyncAt < oldest {
+				oldest = s.InSyncAt
+			}
+		}
+		if oldest != 0 {
+			m.Samples = append(m.Samples, observe.Sample{Labels: []string{"agent", agent, "dest_server", server}, Value: float64(now-oldest) / 1000})
+		}
+	}
+	return m
+}
+
+// placedApplications implements appmetrics.Agents.
+type placedApplications struct{ p *principal }
+
+func (a placedApplications) AgentOf(namespace, name string) string {
+	return a.p.live.AgentOf(namespace, name)
+}
+
+func (a placedApplications) Server(agent string) (string, bool) {
+	reg, ok := a.p.registry.Get(agent)
+	return reg.Agent.Server, ok && reg.Agent.Server != "" && a.p.replicas.Reports(agent)
 }

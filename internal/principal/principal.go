@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/argocd-agent/argocd-agent/internal/appmetrics"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
@@ -100,6 +101,7 @@ type principal struct {
 	server        *transport.Server
 	live          *live.Live
 	shared        *shared.Services
+	apps          *appmetrics.Collector // nil without metrics
 	namespaces    *namespaces
 	lastRefusal   logonce.Last[string] // by agent
 
@@ -137,6 +139,9 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
 		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace})
+	if cfg.MetricsListener != nil {
+		p.apps = appmetrics.New(placedApplications{p})
+	}
 	p.watch()
 	return p
 }
@@ -263,6 +268,9 @@ func (p *principal) applied(in reconcile.Input) {
 	p.shared.Follow(in)
 	p.finalizers.Follow(in)
 	p.objects.Follow(in)
+	if p.apps != nil {
+		p.apps.Follow(in)
+	}
 	switch in := in.(type) {
 	case reconcile.Register:
 		p.namespaces.ensure(in.Agent)
