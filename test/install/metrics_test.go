@@ -43,7 +43,7 @@ func metrics(t testing.TB, port int) (lines []string) {
 	help := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		words := strings.SplitN(strings.TrimSpace(line), " ", 4)
-		if len(words) < 4 || words[0] != "#" || !strings.HasPrefix(words[2], "argocd_agent_") {
+		if len(words) < 4 || words[0] != "#" || !strings.HasPrefix(words[2], "argocd_a") { // argocd_agent_ and argocd_app_
 			continue
 		}
 		switch words[1] {
