@@ -35,10 +35,12 @@ const (
 	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
 )
 
-// Argo CD's annotations that are commands.
+// Argo CD's annotations that are commands. Since Argo CD 3.5 each has a time that tells two requests apart.
 const (
-	RefreshAnnotation = "argocd.argoproj.io/refresh"
-	HydrateAnnotation = "argocd.argoproj.io/hydrate"
+	RefreshAnnotation     = "argocd.argoproj.io/refresh"
+	RefreshTimeAnnotation = "argocd.argoproj.io/refresh-timestamp"
+	HydrateAnnotation     = "argocd.argoproj.io/hydrate"
+	HydrateTimeAnnotation = "argocd.argoproj.io/hydrate-timestamp"
 )
 
 const defaultInstanceLabel = "app.kubernetes.io/instance"
@@ -51,7 +53,7 @@ func neverAnnotation(key string) bool {
 		"kubectl.kubernetes.io/last-applied-configuration",
 		"argocd.argoproj.io/tracking-id",
 		"argocd.argoproj.io/installation-id",
-		RefreshAnnotation, HydrateAnnotation,
+		RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation,
 		SourceUID, PrincipalUID:
 		return true
 	}

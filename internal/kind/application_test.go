@@ -25,7 +25,7 @@ func TestApplication_ProjectionForManagedAgent(t *testing.T) {
 			`{"metadata":{"name":"a","namespace":"one-ns","uid":"u","labels":{"app.kubernetes.io/instance":"parent","argocd-agent.argoproj-labs.io/x":"y"},
 			  "annotations":{"notified.notifications.argoproj.io":"{}","kubectl.kubernetes.io/last-applied-configuration":"{}",
 			  "argocd.argoproj.io/tracking-id":"p","argocd.argoproj.io/installation-id":"i","argocd.argoproj.io/refresh":"hard",
-			  "argocd.argoproj.io/hydrate":"normal","argocd.argoproj.io/source-uid":"s","argocd.argoproj.io/principal-uid":"p",
+			  "argocd.argoproj.io/hydrate":"normal","argocd.argoproj.io/refresh-timestamp":"t","argocd.argoproj.io/hydrate-timestamp":"t","argocd.argoproj.io/source-uid":"s","argocd.argoproj.io/principal-uid":"p",
 			  "argocd-agent.argoproj-labs.io/alias":"a"}},"spec":{"destination":{"server":"https://proxy:9090?agentName=one"}}}`,
 			`{"uid":"u","spec":{"project":"default","destination":{"name":"in-cluster"}}}`,
 		},

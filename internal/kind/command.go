@@ -27,7 +27,9 @@ type Commands struct {
 	ID        string // of the operation
 	MissingID bool   // there is an operation without an ID: see SetCommandID
 	Refresh   string // "normal" or "hard"
+	RefreshAt string // time of the request; empty before Argo CD 3.5
 	Hydrate   string
+	HydrateAt string
 	Terminate TerminateTarget
 	UID       string // of the owner's Application
 }
@@ -84,9 +86,11 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 			c.Operation, c.ID = operation, id
 		}
 	}
-	c.Refresh = hub.Annotation(RefreshAnnotation)
+	if c.Refresh = hub.Annotation(RefreshAnnotation); c.Refresh != "" {
+		c.RefreshAt = hub.Annotation(RefreshTimeAnnotation)
+	}
 	if hydratePending(hub) {
-		c.Hydrate = hub.Annotation(HydrateAnnotation)
+		c.Hydrate, c.HydrateAt = hub.Annotation(HydrateAnnotation), hub.Annotation(HydrateTimeAnnotation)
 	}
 	if rawjson.Text(state, "phase") == phaseTerminating {
 		// The state may have a copy of an earlier operation with its ID: Argo CD's controller merges a new state into
@@ -139,7 +143,7 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 		changed = true
 	}
 	annotations := members(hub.annotations)
-	for _, key := range []string{RefreshAnnotation, HydrateAnnotation} {
+	for _, key := range []string{RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation} {
 		changed = annotations.Remove(key) || changed
 	}
 	if !changed {

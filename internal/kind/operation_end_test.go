@@ -48,7 +48,7 @@ func TestApplication_ReplicaContentIncludesDeletion(t *testing.T) {
 }
 
 func TestHydrate_EndsOnlyWithItsOwnResult(t *testing.T) {
-	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal"}},"spec":{"destination":{"name":"one"},"sourceHydrator":{}}}`)
+	local := object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/refresh":"normal","argocd.argoproj.io/hydrate":"normal","argocd.argoproj.io/refresh-timestamp":"t","argocd.argoproj.io/hydrate-timestamp":"t"}},"spec":{"destination":{"name":"one"},"sourceHydrator":{}}}`)
 	w := managedHub()
 	w.RefreshNonce = func(engine.Key) string { return "second" }
 	for extra, want := range map[string][2]bool{ // refresh and hydrate are still pending
@@ -63,6 +63,9 @@ func TestHydrate_EndsOnlyWithItsOwnResult(t *testing.T) {
 		}
 		if got := [2]bool{RefreshPending(o), hydratePending(o)}; got != want {
 			t.Errorf("%s: pending is %v", extra, got)
+		}
+		if got := [2]bool{o.Annotation(RefreshTimeAnnotation) != "", o.Annotation(HydrateTimeAnnotation) != ""}; got != want {
+			t.Errorf("%s: times of requests are %v", extra, got)
 		}
 	}
 }

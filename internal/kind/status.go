@@ -231,9 +231,11 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 		annotations := members(local.annotations)
 		if nonce == in.extra.refreshed {
 			annotations.Remove(RefreshAnnotation)
+			annotations.Remove(RefreshTimeAnnotation)
 		}
 		if nonce == in.extra.hydrated || nonce == in.extra.refreshed && !hasHydrator(local) {
 			annotations.Remove(HydrateAnnotation)
+			annotations.Remove(HydrateTimeAnnotation)
 		}
 		setList(&d.meta, "annotations", annotations)
 	}

@@ -296,6 +296,16 @@ func TestRefresh_KeepsIDWhilePartIsPending(t *testing.T) {
 	if got := note(``); got != "" {
 		t.Errorf("nothing is pending, but is called %q", got)
 	}
+
+	// Since Argo CD 3.5 a second request while the first is pending differs by its time.
+	at := func(second string) string { return refresh + `,"argocd.argoproj.io/refresh-timestamp":"2026-01-01T00:00:0` + second + `Z"` }
+	first = note(at("1"))
+	if again := note(at("1")); again != first {
+		t.Errorf("the same request is called %q and %q", first, again)
+	}
+	if second := note(at("2")); second == first {
+		t.Error("a second request has the name of the first")
+	}
 }
 
 func TestExcludedScope_AgentRemovesNothing(t *testing.T) {

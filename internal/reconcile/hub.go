@@ -11,7 +11,7 @@ import (
 
 // refresh is a refresh that a user requested on the hub's Application, and the nonce that names it.
 type refresh struct {
-	refresh, hydrate string // values of the annotations
+	refresh, hydrate string // values of the annotations, with their times
 	nonce            string
 }
 
@@ -107,7 +107,7 @@ func (l *agentSync) recordRefresh(o *kind.Object) {
 		return
 	}
 	before := l.refreshes[key]
-	now := refresh{refresh: c.Refresh, hydrate: c.Hydrate, nonce: before.nonce}
+	now := refresh{refresh: c.Refresh + c.RefreshAt, hydrate: c.Hydrate + c.HydrateAt, nonce: before.nonce}
 	asked := func(was, is string) bool { return is != "" && is != was }
 	if asked(before.refresh, now.refresh) || asked(before.hydrate, now.hydrate) { // otherwise a part of it is done
 		l.nonces++

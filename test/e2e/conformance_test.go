@@ -232,7 +232,7 @@ func outcome(text string) string {
 	if !found {
 		return text
 	}
-	return lines(`^(Operation|Phase|Message|Sync Status|Target|Path):`)(end)
+	return lines(`^(Operation|Phase|Message|Target|Path):`)(end)
 }
 
 // head returns the newest commit. The hub's repo-server remembers for minutes to which commit a branch pointed.
