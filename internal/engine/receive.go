@@ -242,6 +242,7 @@ func (r *replica) written(it *replicaItem, in Applied) {
 	}
 	if in.Deleting {
 		in.Lost, in.Written = nil, false
+		it.requests = 0 // the owner waits for its end, which is requested at once
 	}
 	// The write may have replaced an object from which something else removed the recorded alias.
 	unrecorded := in.Written && len(in.Lost) > 0

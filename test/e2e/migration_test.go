@@ -72,7 +72,7 @@ func (w *testEnv) runHubController(t *testing.T) {
 	binary := w.Command(t.Context(), "argocd").Path
 	metrics := w.freePort(t)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := exec.CommandContext(ctx, binary, "--kubeconfig="+w.hub.Kubeconfig, "--namespace="+lab.ArgoCDNamespace, "--logformat=text",
+	cmd := exec.CommandContext(ctx, binary, "--kubeconfig="+w.hub.Kubeconfig, "--namespace="+lab.ArgoCDNamespace, "--logformat=json",
 		"--redis="+w.hub.Redis.Address, "--repo-server="+w.hub.RepoServer, "--metrics-port="+metrics)
 	cmd.Args[0] = "argocd-application-controller"
 	folder := t.TempDir() // replaces a mount of the pod and is empty

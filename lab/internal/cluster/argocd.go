@@ -59,7 +59,7 @@ func (c *Cluster) argocdEnv() []string {
 func (c *Cluster) argocdArgs(args ...string) []string {
 	return append([]string{
 		"--kubeconfig=" + c.State.Kubeconfig, "--namespace=" + model.ArgoCDNamespace,
-		"--logformat=text", "--redis=" + c.State.Redis.Address, "--repo-server=" + c.State.RepoServer,
+		"--logformat=json", "--redis=" + c.State.Redis.Address, "--repo-server=" + c.State.RepoServer,
 	}, args...)
 }
 
@@ -72,7 +72,7 @@ func (c *Cluster) startRepoServer(ctx context.Context, port, metrics int) error 
 	server, err := c.startProgram("repo-server", c.lab.Tools.Binary("argocd"), "argocd-repo-server", c.argocdEnv(),
 		"--address=127.0.0.1", "--port="+strconv.Itoa(port),
 		"--metrics-address=127.0.0.1", "--metrics-port="+strconv.Itoa(metrics),
-		"--logformat=text", "--redis="+c.State.Redis.Address,
+		"--logformat=json", "--redis="+c.State.Redis.Address,
 	)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (c *Cluster) startApplicationSetController(ctx context.Context) error {
 	}
 	controller, err := c.startProgram("applicationset-controller", c.lab.Tools.Binary("argocd"),
 		"argocd-applicationset-controller", c.argocdEnv(),
-		"--kubeconfig="+c.State.Kubeconfig, "--namespace="+model.ArgoCDNamespace, "--logformat=text",
+		"--kubeconfig="+c.State.Kubeconfig, "--namespace="+model.ArgoCDNamespace, "--logformat=json",
 		"--argocd-repo-server="+c.State.RepoServer,
 		"--metrics-addr="+ports.Address(taken[0]), "--probe-addr="+ports.Address(taken[1]), "--webhook-addr="+ports.Address(taken[2]),
 		"--enable-progressive-syncs",
