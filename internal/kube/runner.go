@@ -187,7 +187,7 @@ func (h *Runner) loop(ctx context.Context) {
 			h.take(ctx, in)
 			h.drain(ctx)
 		case in := <-h.peers:
-			h.take(ctx, in)
+			h.takeFromPeer(ctx, in)
 			h.drain(ctx)
 		case <-timer.C:
 			h.step(ctx, reconcile.Tick{})
@@ -203,11 +203,20 @@ func (h *Runner) drain(ctx context.Context) {
 		case in := <-h.inbox:
 			h.take(ctx, in)
 		case in := <-h.peers:
-			h.take(ctx, in)
+			h.takeFromPeer(ctx, in)
 		default:
 			return
 		}
 	}
+}
+
+// takeFromPeer processes an input of a connection after everything that was posted before it, such as the registration of
+// the agent.
+func (h *Runner) takeFromPeer(ctx context.Context, in reconcile.Input) {
+	for range len(h.inbox) {
+		h.take(ctx, <-h.inbox)
+	}
+	h.take(ctx, in)
 }
 
 func (h *Runner) setTimer(timer *time.Timer) {

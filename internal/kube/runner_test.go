@@ -104,3 +104,36 @@ func TestPostFromPeer_ConnectionsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// The registration of an agent is posted before the Hello of its connection, which the core would ignore otherwise.
+func TestPostFromPeer_DoesNotOvertakeEarlierInputs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewRunner(nil, RunnerConfig{Reconciler: reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd"}), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		var order []string
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = h.Run(ctx, Handlers{Applied: func(in reconcile.Input) { order = append(order, fmt.Sprintf("%T", in)) }})
+		}()
+		for range 50 {
+			busy := make(chan struct{})
+			go func() { _ = h.Do(ctx, func(*reconcile.Reconciler) { <-busy }) }()
+			synctest.Wait()
+			go func() {
+				_ = h.Post(ctx, reconcile.Unregister{Agent: "w1"})
+				_ = h.PostFromPeer(ctx, nil, reconcile.FromPeer{Agent: "w1"})
+			}()
+			synctest.Wait()
+			close(busy)
+			synctest.Wait()
+		}
+		cancel()
+		<-ended
+		for i, want := range slices.Repeat([]string{"reconcile.Unregister", "reconcile.FromPeer"}, 50) {
+			if order[i] != want {
+				t.Fatalf("input %d is %s, want %s", i, order[i], want)
+			}
+		}
+	})
+}
