@@ -40,6 +40,7 @@ type Options struct {
 	Bare       bool      // only control planes with the CRDs of Argo CD: no Argo CD, no Redis, no nodes
 	ArgoCDPort int       // of argocd-server. If 0, any
 	Fsync      bool      // etcd uses fsync, for benchmarks
+	Audited    bool      // API servers write an audit log, see Cluster.AuditLog
 	WhilePID   int       // stop the lab when this process ends. If 0, with Down
 	Ephemeral  bool      // delete the directory when the lab ends
 	Binary     string    // lab binary that supervises. If empty, it is built from the checkout
@@ -50,7 +51,7 @@ type Options struct {
 func (o Options) spec() (model.Spec, error) {
 	spec := model.Spec{
 		Folder: o.Dir, ArgoCDPort: o.ArgoCDPort,
-		WhilePID: o.WhilePID, Ephemeral: o.Ephemeral, Fsync: o.Fsync,
+		WhilePID: o.WhilePID, Ephemeral: o.Ephemeral, Fsync: o.Fsync, Audited: o.Audited,
 	}
 	spokes := o.Spokes
 	if spokes == nil {

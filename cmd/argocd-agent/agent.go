@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
-	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -232,12 +230,12 @@ func parseCredentials(s string) (credentials, error) {
 	return c, nil
 }
 
-func (s *agentSettings) run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error {
-	s.Log, s.Trace = log, tracer
+func (s *agentSettings) run(ctx context.Context, to observers, open *listeners, start components) error {
+	s.Log, s.Trace, s.Audit = to.log, to.tracer, to.audit
 	if err := s.complete(ctx, open); err != nil {
 		return err
 	}
-	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.agent(ctx, s.Config) })
+	return s.spiffe.runWith(ctx, to.log, func(ctx context.Context) error { return start.agent(ctx, s.Config) })
 }
 
 // complete completes the configuration of the agent and opens its listeners.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
@@ -36,7 +37,14 @@ type settings interface {
 	declare(f *flags)
 	check(f *flags)
 	// run runs the component until ctx ends. The caller closes the listeners that it opens.
-	run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error
+	run(ctx context.Context, to observers, open *listeners, start components) error
+}
+
+// observers receive what a component reports.
+type observers struct {
+	log    *slog.Logger
+	tracer *trace.Tracer // nil if traces are off
+	audit  *audit.Log    // nil if there is no audit log
 }
 
 // componentCommand completes the command that runs a component.
@@ -64,10 +72,15 @@ func (p *program) componentCommand(cmd *cobra.Command, prefix string, s settings
 			return err
 		}
 		defer tracer.Close()
+		auditLog, err := common.auditLog(ctx, cmd.Name(), p.stdout, log)
+		if err != nil {
+			return err
+		}
+		defer auditLog.Close()
 		var open listeners
 		defer open.close()
 		return withProfiler(ctx, common.pprof, log, func(ctx context.Context) error {
-			return s.run(ctx, log, tracer, &open, p.start)
+			return s.run(ctx, observers{log, tracer, auditLog}, &open, p.start)
 		})
 	}
 	return cmd

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
@@ -22,6 +23,7 @@ type observeSettings struct {
 	healthz int
 	pprof   int
 	otlp    traceSettings
+	audit   string
 }
 
 const (
@@ -45,6 +47,9 @@ func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port of the probes at /healthz and /livez. 0 turns them off.")
 	f.add("pprof-port", optionalPort(&s.pprof, 0), "Port of Go's profiler at /debug/pprof/, on the loopback address. 0 turns it off.")
 	s.otlp.declare(f)
+	f.add("audit-log", text(&s.audit, "TARGET", ""),
+		"Target of the audit log, one JSON line for each command, live write, exec session, confirmation and refusal: a file, - for standard "+
+			"output, or otlp for the collector of --otlp-address.").defaultText("no audit log")
 }
 
 // check refuses ports that are used twice.
@@ -62,6 +67,19 @@ func (s *observeSettings) check(f *flags) {
 		used[number] = name
 	}
 	s.otlp.check(f)
+	if s.audit == audit.TargetOTLP && s.otlp.address == "" {
+		f.fail("%s otlp requires --otlp-address", f.name("audit-log"))
+	}
+}
+
+// auditLog returns nil if there is no audit log. The caller must close it.
+func (s *observeSettings) auditLog(ctx context.Context, component string, stdout io.Writer, log *slog.Logger) (*audit.Log, error) {
+	side := audit.Spoke
+	if component == "principal" {
+		side = audit.Hub
+	}
+	return audit.Open(ctx, audit.Config{Target: s.audit, Stdout: stdout, Side: side, Log: log, Collector: audit.Collector{
+		Address: s.otlp.address, Insecure: s.otlp.insecure, Service: "argocd-agent-" + component, Version: thisBuild().Version}})
 }
 
 // listen opens the listeners for metrics and probes.
@@ -93,9 +111,9 @@ type traceSettings struct {
 
 func (s *traceSettings) declare(f *flags) {
 	f.add("otlp-address", text(&s.address, "HOST:PORT", ""),
-		"Address of the OpenTelemetry collector for traces, by OTLP over gRPC, usually with port 4317. OTEL_SERVICE_NAME, "+
+		"Address of the OpenTelemetry collector for traces, and for the audit log if --audit-log is otlp. By OTLP over gRPC, usually with port 4317. OTEL_SERVICE_NAME, "+
 			"OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER apply.").defaultText("no traces")
-	f.add("otlp-insecure", boolean(&s.insecure, false), "Send traces without TLS.")
+	f.add("otlp-insecure", boolean(&s.insecure, false), "Connect to the collector without TLS.")
 }
 
 func (s *traceSettings) check(f *flags) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
-	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
 type principalSettings struct {
@@ -170,12 +168,12 @@ func (s *principalSettings) checkIdentity(f *flags) {
 	s.spiffe.check(f, principalCertificates, "insecure-plaintext")
 }
 
-func (s *principalSettings) run(ctx context.Context, log *slog.Logger, tracer *trace.Tracer, open *listeners, start components) error {
-	s.Log, s.Trace = log, tracer
+func (s *principalSettings) run(ctx context.Context, to observers, open *listeners, start components) error {
+	s.Log, s.Trace, s.Audit = to.log, to.tracer, to.audit
 	if err := s.complete(ctx, open); err != nil {
 		return err
 	}
-	return s.spiffe.runWith(ctx, log, func(ctx context.Context) error { return start.principal(ctx, s.Config) })
+	return s.spiffe.runWith(ctx, to.log, func(ctx context.Context) error { return start.principal(ctx, s.Config) })
 }
 
 // complete completes the configuration of the principal and opens its listeners.

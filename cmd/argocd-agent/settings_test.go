@@ -49,6 +49,7 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		{args: agent + "--otlp-address otel", want: "of the form host:port"},
 		{args: agent + "--otlp-address http://otel:4317", want: "without a scheme"},
 		{args: "principal --otlp-address otel:0", want: "the port must be a number"},
+		{args: agent + "--audit-log otlp", want: "otlp requires --otlp-address"},
 		{args: agent + "--namespace Argo", want: "--namespace \"Argo\": invalid name"},
 		{args: agent + "--label-selector a=(", want: "--label-selector"},
 		{args: agent + "--allowed-namespaces team-*,team-[", want: `"team-[" is not a glob`},

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
+	"github.com/argocd-agent/argocd-agent/internal/audit/command"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -30,7 +32,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
 	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), saveNow: make(chan struct{}, 1),
-		writeLatency: observe.NewWriteLatency(metricPrefix)}
+		writeLatency: observe.NewWriteLatency(metricPrefix), commands: command.New(cfg.Audit, audit.Spoke)}
 	a.policies = newPolicies(a)
 	return a.run(ctx)
 }
@@ -41,7 +43,7 @@ func (a *agent) assemble() error {
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
 		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
-		Remember: a.state.atLeast,
+		Remember: a.state.atLeast, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()
 	a.runner.WatchCRD(agentPolicies, a.policies.installed)
@@ -73,7 +75,8 @@ type agent struct {
 	saveNow      chan struct{} // of one: the Lease has to be written now
 	hubSeen      bool          // this process had a session; owned by the runner's goroutine
 	writeLatency prometheus.Histogram
-	uid          string // of the cluster
+	commands     *command.Auditor // nil if there is no audit log
+	uid          string           // of the cluster
 	ctx          context.Context
 
 	dialer           atomic.Pointer[transport.Dialer]
@@ -226,12 +229,19 @@ const helloTimeout = 15 * time.Second
 
 // Received implements transport.Events.
 func (a *agent) Received(c *transport.Conn, m engine.Message) {
+	switch m := m.(type) {
+	case engine.Delta:
+		a.commands.Items("", c.ID, m)
+	case engine.Confirm:
+		a.commands.Confirmed("", m.Scope, m.ID)
+	}
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
 }
 
 // Disconnected implements transport.Events.
 func (a *agent) Disconnected(c *transport.Conn, err error) {
 	a.conn.CompareAndSwap(c, nil)
+	a.commands.Closed(c.ID)
 	if a.disconnectReason.Store("the hub ended the connection"); err != nil {
 		a.disconnectReason.Store(err.Error())
 	}
@@ -248,6 +258,9 @@ func (a *agent) deliver(e reconcile.ToPeer) {
 	case engine.Send:
 		if e.Session != c.ID {
 			return
+		}
+		if ack, ok := e.Message.(engine.Ack); ok {
+			a.commands.Answers("", c.ID, ack)
 		}
 		if err := c.Send(e.Message); err != nil && c.Cause() == nil {
 			a.log.Warn("Failed to send message", "error", err) // otherwise the end of the connection is logged
@@ -280,6 +293,7 @@ func (a *agent) report(r reconcile.Report) {
 			a.saveStateNow()
 		}
 		a.live.opened(f.Welcome.HubNamespace)
+		a.cfg.Audit.SetAgent(f.Welcome.Agent)
 		a.refused.Reset()
 		if c := a.conn.Load(); c != nil {
 			c.Established()

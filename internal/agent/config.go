@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -58,6 +59,7 @@ type Config struct {
 
 	Log    *slog.Logger
 	Trace  *trace.Tracer  // may be nil
+	Audit  *audit.Log     // may be nil
 	Jitter func() float64 // 0 to 1
 
 	// Dial opens TCP connections to the hub or to a proxy. If nil, the default dialer is used. Benchmarks add faults.

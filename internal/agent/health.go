@@ -75,6 +75,9 @@ func (a *agent) metrics(ctx context.Context) ([]observe.Metric, error) {
 			metrics = append(metrics, observe.Gauge(metricPrefix+"_"+name, help, value))
 		})
 	}
+	if lines, on := a.cfg.Audit.Counts(); on {
+		metrics = append(metrics, observe.AuditMetrics(metricPrefix, lines.Written, lines.Full, lines.Failed)...)
+	}
 	return append(metrics, a.traceMetrics()...), nil
 }
 

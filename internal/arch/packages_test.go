@@ -29,7 +29,7 @@ type packageRule struct {
 
 var (
 	core     = []string{"internal/engine", "internal/kind", "internal/reconcile", "internal/rawjson"}
-	adapters = []string{"internal/transport", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe", "internal/trace", "internal/util"}
+	adapters = []string{"internal/transport", "internal/kube", "internal/proxy", "internal/identity", "internal/identity/pki", "internal/observe", "internal/audit", "internal/trace", "internal/util"}
 
 	anyModule = []string{""}
 	protobuf  = []string{"google.golang.org/protobuf/", "google.golang.org/genproto/"}
@@ -63,10 +63,14 @@ var packageRules = []packageRule{
 	// Traces for the adapters. It imports none of them.
 	{path: "internal/trace", inner: paths("internal/util"), tests: paths("lab"), outer: []string{"go.opentelemetry.io/otel", "github.com/go-logr/logr", "google.golang.org/grpc/credentials/insecure"}},
 
+	// The audit log. It imports no adapter. Its lines of commands come from messages of the core.
+	{path: "internal/audit", inner: paths("internal/util"), tests: paths("lab"), outer: []string{"go.opentelemetry.io/otel"}},
+	{path: "internal/audit/command", inner: paths(core, "internal/audit", "internal/util")},
+
 	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
 	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/proxy", inner: paths("api", "internal/rawjson", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/proxy", inner: paths("api", "internal/rawjson", "internal/audit", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/observe", inner: paths("internal/engine"), outer: []string{"github.com/prometheus/"}},
 
@@ -81,11 +85,11 @@ var packageRules = []packageRule{
 	{path: "internal/appmetrics", inner: paths(core, "internal/observe")},
 
 	// Assembly: the only packages that import several adapters.
-	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appmetrics"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appmetrics", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

@@ -42,6 +42,8 @@ type RunnerConfig struct {
 
 	// WriteLatency observes the duration of writes. May be nil.
 	WriteLatency prometheus.Observer
+	// Deleted is called after an attempt to delete an object. Failure is nil if it succeeded. May be nil.
+	Deleted func(w reconcile.Write, failure *reconcile.Failure)
 	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
 	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
@@ -85,6 +87,7 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
 	h.writer.trace, h.writer.remember, h.writer.latency, h.writer.queue.perAgent = cfg.Trace, cfg.Remember, cfg.WriteLatency, cfg.PerAgent
+	h.writer.deleted = cfg.Deleted
 	return h
 }
 

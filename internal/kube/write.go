@@ -31,6 +31,7 @@ type Writer struct {
 	namespaces NamespacePolicy
 	remember   func(context.Context, reconcile.Memory) error // If nil, nothing is stored before a write.
 	latency    prometheus.Observer                           // may be nil
+	deleted    func(reconcile.Write, *reconcile.Failure)     // may be nil
 	wg         sync.WaitGroup
 
 	failures logonce.Last[kind.Ref]
@@ -79,6 +80,7 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 		if err != nil {
 			f := toFailure(write.Verb, err, w.namespaces.Hint)
 			endSpan(span, f)
+			w.reportDeletion(write, f)
 			if !f.Stale {
 				w.log.Log(ctx, w.failureLevel(ctx, write.Ref, err), "Failed to write object", "verb", write.Verb.String(), "resource", write.Ref.Resource.Plural,
 					"namespace", write.Ref.Namespace, "name", write.Ref.Name, "reason", write.Reason, "error", f.Message)
@@ -86,6 +88,7 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 			return reconcile.WriteResult{ID: write.ID, Failure: f}, err
 		}
 		endSpan(span, nil)
+		w.reportDeletion(write, nil)
 		level := slog.LevelInfo
 		if write.Reason == applyStatus {
 			level = slog.LevelDebug
@@ -96,6 +99,12 @@ func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 		return reconcile.WriteResult{ID: write.ID, Object: o}, nil
 	}
 	w.enqueue(ctx, one)
+}
+
+func (w *Writer) reportDeletion(write reconcile.Write, f *reconcile.Failure) {
+	if write.Verb == reconcile.Delete && w.deleted != nil {
+		w.deleted(write, f)
+	}
 }
 
 // Abandon cancels the queued tasks of an agent's session, because the session ended. During a write outage a task may

@@ -43,6 +43,22 @@ func (l *Live) caller(state *tls.ConnectionState) (string, error) {
 	return l.known(cert.Subject.CommonName)
 }
 
+// What names a caller.
+const (
+	fromClusterSecret = "cluster-secret" // Argo CD, which does not say which user it acts for
+	fromCertificate   = "certificate"
+)
+
+// user returns what is known of a client of the resource proxy. Argo CD authenticates with the certificate of a cluster
+// Secret for all of its users.
+func (l *Live) user(state *tls.ConnectionState) resource.Caller {
+	cert := state.PeerCertificates[0] // caller has checked it
+	if l.cfg.Access.isShared(cert) || slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
+		return resource.Caller{From: fromClusterSecret}
+	}
+	return resource.Caller{User: cert.Subject.String(), From: fromCertificate}
+}
+
 // byToken returns the agent whose cluster Secret has a token.
 func (l *Live) byToken(_ *tls.ConnectionState, token string) (string, error) {
 	agent, ok := l.tokens.agent(token)

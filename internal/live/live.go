@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/forward"
@@ -62,6 +63,7 @@ type Config struct {
 	DialSharedRedis func(agent string) (net.Conn, bool)
 	Log             *slog.Logger
 	Trace           *trace.Tracer
+	Audit           *audit.Log // may be nil
 }
 
 // Targets of tunnels.
@@ -100,7 +102,7 @@ func New(cfg Config) *Live {
 	l.forwarder = forward.New(cfg.ReplicaAuth, cfg.Replicas, l, cfg.Trace)
 	if cfg.Resource != nil {
 		l.requests = resource.NewRequestCounter(metricPrefix)
-		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, Observe: l.requests.Observe, Log: cfg.Log, Trace: cfg.Trace})
+		l.hub = resource.NewHub(resource.HubConfig{Dial: l.dialAPI, Caller: l.caller, Token: l.byToken, User: l.user, Observe: l.requests.Observe, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 		l.prefetches = tasks.NewQueue(tasks.Config{Name: "prefetch discovery", Do: l.prefetch, Parallel: 8, Log: cfg.Log})
 		l.tokens = newTokens(l.hub.Recheck)
 		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)

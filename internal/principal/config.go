@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -62,6 +63,7 @@ type Config struct {
 
 	Log    *slog.Logger
 	Trace  *trace.Tracer  // if nil, nothing is traced
+	Audit  *audit.Log     // if nil, there is no audit log
 	Jitter func() float64 // 0 to 1
 }
 

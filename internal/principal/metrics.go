@@ -50,6 +50,9 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	if spans, on := p.cfg.Trace.Counts(); on {
 		metrics = append(metrics, observe.TraceMetrics(metricPrefix, spans.Sent, spans.Full, spans.Refused)...)
 	}
+	if lines, on := p.cfg.Audit.Counts(); on {
+		metrics = append(metrics, observe.AuditMetrics(metricPrefix, lines.Written, lines.Full, lines.Failed)...)
+	}
 	metrics = append(metrics, p.statusAge(statuses, now))
 	return slices.Concat(metrics, p.apps.Metrics(), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
 }

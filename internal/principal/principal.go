@@ -14,6 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/argocd-agent/argocd-agent/internal/appmetrics"
+	"github.com/argocd-agent/argocd-agent/internal/audit"
+	"github.com/argocd-agent/argocd-agent/internal/audit/command"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
@@ -104,6 +106,7 @@ type principal struct {
 	apps          *appmetrics.Collector // nil without metrics
 	namespaces    *namespaces
 	lastRefusal   logonce.Last[string] // by agent
+	commands      *command.Auditor     // nil if there is no audit log
 
 	serving      atomic.Bool
 	objects      *kube.Readiness
@@ -113,7 +116,8 @@ type principal struct {
 // assemble connects the parts of a principal. Nothing happens until start.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
 	p := &principal{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
-		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log)}
+		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log),
+		commands: command.New(cfg.Audit, audit.Hub)}
 	p.reconciler = reconcile.New(reconcile.Config{
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
 		Version: cfg.Version,
@@ -129,7 +133,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
-		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter,
+		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter, commands: p.commands,
 		revisions: newRevisionReader(func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
@@ -138,7 +142,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.assembleFleet()
 	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
-		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace})
+		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 	if cfg.MetricsListener != nil {
 		p.apps = appmetrics.New(placedApplications{p})
 	}
@@ -272,6 +276,12 @@ func (p *principal) applied(in reconcile.Input) {
 		p.apps.Follow(in)
 	}
 	switch in := in.(type) {
+	case reconcile.Confirm:
+		p.commands.Confirmed(in.Agent, "", in.ID)
+	case reconcile.FleetRecord:
+		if in.Confirmed {
+			p.commands.Confirmed("", "", in.ID)
+		}
 	case reconcile.Register:
 		p.namespaces.ensure(in.Agent)
 	case reconcile.Unregister:

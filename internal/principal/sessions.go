@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit/command"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
@@ -29,6 +30,7 @@ type sessionsConfig struct {
 	post      func(context.Context, <-chan struct{}, reconcile.Input) error // until the channel is closed, if it is not nil
 	log       *slog.Logger
 	jitter    func() float64 // 0 to 1
+	commands  *command.Auditor
 }
 
 // sessions connects the connections of agents with the reconciler. It implements transport.Events.
@@ -98,6 +100,9 @@ func (s *sessions) Connected(c *transport.Conn) {
 
 // Received implements transport.Events.
 func (s *sessions) Received(c *transport.Conn, m engine.Message) {
+	if ack, ok := m.(engine.Ack); ok {
+		s.commands.Answers(c.Agent, c.ID, ack)
+	}
 	hello, ok := m.(engine.Hello)
 	switch {
 	case !ok && !s.conns.hasHello(c):
@@ -124,6 +129,7 @@ func (s *sessions) forward(c *transport.Conn, in engine.Input) {
 func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
+	s.commands.Closed(c.ID)
 	_ = s.post(s.ctx, nil, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
@@ -209,6 +215,9 @@ func (s *sessions) deliver(e reconcile.ToPeer) {
 	switch e := e.Effect.(type) {
 	case engine.Send:
 		if c := s.conns.get(e.Session); c != nil {
+			if items, ok := e.Message.(engine.Delta); ok {
+				s.commands.Items(c.Agent, c.ID, items)
+			}
 			if err := c.Send(e.Message); err != nil && c.Cause() == nil {
 				s.log.Warn("Failed to send message", "agent", c.Agent, "error", err)
 			}

@@ -298,7 +298,9 @@ func TestRefresh_KeepsIDWhilePartIsPending(t *testing.T) {
 	}
 
 	// Since Argo CD 3.5 a second request while the first is pending differs by its time.
-	at := func(second string) string { return refresh + `,"argocd.argoproj.io/refresh-timestamp":"2026-01-01T00:00:0` + second + `Z"` }
+	at := func(second string) string {
+		return refresh + `,"argocd.argoproj.io/refresh-timestamp":"2026-01-01T00:00:0` + second + `Z"`
+	}
 	first = note(at("1"))
 	if again := note(at("1")); again != first {
 		t.Errorf("the same request is called %q and %q", first, again)

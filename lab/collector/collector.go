@@ -1,5 +1,5 @@
-// Package collector is an OpenTelemetry collector for tests. It receives traces with OTLP over gRPC and stores them for
-// the tests.
+// Package collector is an OpenTelemetry collector for tests. It receives traces and logs with OTLP over gRPC and stores them
+// for the tests.
 package collector
 
 import (
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	logspb "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -43,6 +44,7 @@ type Collector struct {
 
 	mu       sync.Mutex
 	spans    []Span
+	logs     []Log
 	requests int
 	changed  chan struct{}
 }
@@ -61,6 +63,7 @@ func Start(ctx context.Context, address string, secure *tls.Config) (*Collector,
 	}
 	c := &Collector{address: listener.Addr().String(), server: grpc.NewServer(options...), changed: make(chan struct{})}
 	collectorpb.RegisterTraceServiceServer(c.server, c)
+	logspb.RegisterLogsServiceServer(c.server, logService{collector: c})
 	go func() { _ = c.server.Serve(listener) }()
 	return c, nil
 }
@@ -73,19 +76,8 @@ func (c *Collector) Close() { c.server.Stop() }
 
 // Export implements the service.
 func (c *Collector) Export(ctx context.Context, r *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	c.requests++
-	c.news()
-	c.mu.Unlock()
-	if c.Hold != nil {
-		select {
-		case <-c.Hold:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	if c.Fail != nil {
-		return nil, c.Fail
+	if err := c.admit(ctx); err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,6 +91,63 @@ func (c *Collector) Export(ctx context.Context, r *collectorpb.ExportTraceServic
 	}
 	c.news()
 	return &collectorpb.ExportTraceServiceResponse{}, nil
+}
+
+// admit counts a request and answers it as Hold and Fail require.
+func (c *Collector) admit(ctx context.Context) error {
+	c.mu.Lock()
+	c.requests++
+	c.news()
+	c.mu.Unlock()
+	if c.Hold != nil {
+		select {
+		case <-c.Hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return c.Fail
+}
+
+// Log is a received log record.
+type Log struct {
+	Event      string
+	Body       string
+	Attributes map[string]string
+	Resource   map[string]string
+}
+
+// logService receives log records.
+type logService struct {
+	logspb.UnimplementedLogsServiceServer
+	collector *Collector
+}
+
+// Export implements the service.
+func (s logService) Export(ctx context.Context, r *logspb.ExportLogsServiceRequest) (*logspb.ExportLogsServiceResponse, error) {
+	c := s.collector
+	if err := c.admit(ctx); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, from := range r.GetResourceLogs() {
+		resource := texts(from.GetResource().GetAttributes())
+		for _, scope := range from.GetScopeLogs() {
+			for _, record := range scope.GetLogRecords() {
+				c.logs = append(c.logs, Log{Event: record.GetEventName(), Body: record.GetBody().GetStringValue(), Attributes: texts(record.GetAttributes()), Resource: resource})
+			}
+		}
+	}
+	c.news()
+	return &logspb.ExportLogsServiceResponse{}, nil
+}
+
+// Logs returns all received log records.
+func (c *Collector) Logs() []Log {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Log{}, c.logs...)
 }
 
 // news wakes waiting goroutines. The caller must hold mu.

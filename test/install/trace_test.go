@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/collector"
 )
 
-// traced starts a trace collector and returns the values of the chart for it.
+// traced starts a collector of traces and audit logs, and returns the values of the chart for it.
 func traced(t testing.TB) (*collector.Collector, func(role string) string) {
 	t.Helper()
 	c, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
@@ -18,7 +18,7 @@ func traced(t testing.TB) (*collector.Collector, func(role string) string) {
 	}
 	t.Cleanup(c.Close)
 	return c, func(role string) string {
-		return fmt.Sprintf("%[1]s.settings.otlp-address=%[2]s,%[1]s.settings.otlp-insecure=true", role, c.Address())
+		return fmt.Sprintf("%[1]s.settings.otlp-address=%[2]s,%[1]s.settings.otlp-insecure=true,%[1]s.settings.audit-log=otlp", role, c.Address())
 	}
 }
 

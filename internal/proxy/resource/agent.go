@@ -63,6 +63,8 @@ type agentRequest struct {
 	app     string
 	setting string
 	masked  bool
+	refused *Status
+	audited audited
 	span    *trace.Span
 }
 
@@ -75,7 +77,10 @@ func agentRequestFrom(ctx context.Context) *agentRequest {
 
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := &agentRequest{begin: time.Now()}
+	v.audited = audited{log: a.config.Audit, request: &v.request, method: r.Method}
+	v.audited.caller, v.audited.id = readCaller(r.Header)
 	defer func() {
+		v.audited.ended(v.code, v.app, v.refused)
 		v.span.SetString(trace.Application, v.app)
 		v.span.SetString(trace.RefusedBy, v.setting)
 		endSpan(v.span, v.code)
@@ -87,7 +92,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	r = r.WithContext(ctx)
 	if status := a.check(v, r); status != nil {
-		v.code, v.setting = status.Code, status.setting
+		v.code, v.setting, v.refused = status.Code, status.setting, status
 		a.config.Log.InfoContext(ctx, "Request denied", "request", v.request.String(), "path", r.URL.Path, "code", status.Code, "reason", status.Message)
 		status.write(w)
 		return
@@ -107,6 +112,7 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 		return status
 	}
 	v.request = parse(r, query)
+	v.audited.class = effectOf(r, &v.request)
 	v.span = startSpan(r.Context(), a.config.Trace, r, &v.request)
 	a.mapName(v, r)
 	policy := a.policy.Load()
@@ -163,13 +169,16 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path = strings.TrimSuffix(server.Path, "/") + r.In.URL.Path
 	r.Out.Host = server.Host
 	r.Out.Header.Del("Expect")
-	agentRequestFrom(r.In.Context()).span.Inject(r.Out.Header)
+	v := agentRequestFrom(r.In.Context())
+	r.Out.Header.Set(auditIDHeader, v.audited.id)
+	v.span.Inject(r.Out.Header)
 }
 
 func (a *Agent) modify(res *http.Response) error {
 	v := agentRequestFrom(res.Request.Context())
 	v.code, v.first = res.StatusCode, time.Since(v.begin)
 	v.span.Event("first byte")
+	v.audited.begun(res, v.app)
 	noHalfClose(res)
 	if v.masked {
 		return a.masks.maskResponse(res)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -40,6 +41,7 @@ type AgentConfig struct {
 	Observe func(RequestResult)
 	Log     *slog.Logger  // may be nil
 	Trace   *trace.Tracer // may be nil
+	Audit   *audit.Log    // may be nil
 
 	MaxWriteAge time.Duration // 10 s: how long the body of a write may be delayed; see rejectStaleWrite
 }

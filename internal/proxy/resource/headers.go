@@ -13,7 +13,7 @@ import (
 var identityHeaders = []string{
 	"Authorization", "Proxy-Authorization", "Proxy-Authenticate", "Cookie", "Forwarded", "Via", "Tailscale-User-Login",
 	"X-Real-Ip", "X-Client-Ip", "X-Original-Url", "X-Rewrite-Url", "X-Original-Host", "X-Http-Method-Override",
-	"X-Http-Method", "X-Method-Override",
+	"X-Http-Method", "X-Method-Override", auditIDHeader,
 	// With one of these, net/http may send any request twice.
 	"Idempotency-Key", "X-Idempotency-Key",
 }

@@ -88,6 +88,8 @@ type hubRequest struct {
 	firstByte        time.Duration
 	code             int
 	fromCache        bool
+	refused          *Status // by the Hub
+	audited          audited
 	span             *trace.Span
 
 	reading atomic.Bool // the caller's body
@@ -103,7 +105,9 @@ func hubRequestFrom(ctx context.Context) *hubRequest {
 
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &hubRequest{begin: time.Now(), state: r.TLS}
+	c.audited = audited{log: h.config.Audit, id: newRequestID(), request: &c.request, method: r.Method}
 	defer func() {
+		c.audited.ended(c.code, "", c.refused)
 		if c.fromCache {
 			c.span.SetString(trace.FromCache, "true")
 		}
@@ -113,7 +117,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 	}()
 	refuse := func(s *Status) {
-		c.code = s.Code
+		c.code, c.refused = s.Code, s
 		h.config.Log.DebugContext(r.Context(), "Request denied", "agent", c.agent, "method", r.Method, "path", r.URL.Path, "code", s.Code, "reason", s.Message)
 		s.write(w)
 	}
@@ -125,12 +129,14 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.token = bearer(r.Header)
+	c.request = parse(r, query)
+	c.audited.class = effectOf(r, &c.request)
 	recalls := h.revocations.Load()
 	if c.agent, status = h.identify(r.TLS, c.token); status != nil {
 		refuse(status)
 		return
 	}
-	c.request = parse(r, query)
+	c.audited.agent, c.audited.caller = c.agent, h.config.User(r.TLS)
 	c.span = startSpan(r.Context(), h.config.Trace, r, &c.request)
 	c.span.SetString(trace.Agent, c.agent)
 	c.document = documentPath(r) != ""
@@ -197,12 +203,14 @@ func bearer(header http.Header) string {
 }
 
 func (h *Hub) rewrite(r *httputil.ProxyRequest) {
+	c := hubRequestFrom(r.In.Context())
 	stripIdentity(r.Out.Header)
-	hubRequestFrom(r.In.Context()).span.Inject(r.Out.Header)
+	setCaller(r.Out.Header, c.audited.caller, c.audited.id)
+	c.span.Inject(r.Out.Header)
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
-	r.Out.URL.Host = hostOf(hubRequestFrom(r.In.Context()).agent)
+	r.Out.URL.Host = hostOf(c.agent)
 	r.Out.Host = "kubernetes" // the Agent sets the real one
-	if hasNoBody(r.In) && !hasEffect(r.In, &hubRequestFrom(r.In.Context()).request) {
+	if hasNoBody(r.In) && !hasEffect(r.In, &c.request) {
 		r.Out.Header.Del("Expect")
 		return
 	}
@@ -228,6 +236,7 @@ func (h *Hub) modify(res *http.Response) error {
 	}
 	stripResponse(res.Header)
 	noHalfClose(res)
+	c.audited.begun(res, "")
 	if c.document {
 		return h.discovery.capture(c.agent, res)
 	}

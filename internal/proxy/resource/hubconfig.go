@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 )
 
@@ -26,11 +27,15 @@ type HubConfig struct {
 	// Token returns the agent of a bearer token that came with a shared certificate. May be nil.
 	Token func(state *tls.ConnectionState, token string) (agent string, err error)
 
+	// User returns the client that presents a certificate, for the audit log and the Agent. If nil, it is not known.
+	User func(state *tls.ConnectionState) Caller
+
 	// Observe is called after each request. It must not block.
 	Observe func(RequestResult)
 
 	Log   *slog.Logger  // may be nil
 	Trace *trace.Tracer // may be nil
+	Audit *audit.Log    // may be nil
 
 	DialTimeout     time.Duration // 10 s: to open a tunnel
 	FirstByte       time.Duration // 75 s: to the first byte of a response, except streams; the timeout of API servers is 60 s
@@ -47,6 +52,9 @@ func (c *HubConfig) setDefaults() {
 	}
 	if c.Observe == nil {
 		c.Observe = func(RequestResult) {}
+	}
+	if c.User == nil {
+		c.User = func(*tls.ConnectionState) Caller { return Caller{} }
 	}
 	orDefault(&c.DialTimeout, 10*time.Second)
 	orDefault(&c.FirstByte, 75*time.Second)

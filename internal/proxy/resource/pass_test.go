@@ -33,13 +33,17 @@ func TestHub_StripsTheCallersIdentity(t *testing.T) {
 	s := newStage(t, fakeServer(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r }), options{})
 	s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p?x=1", nil,
 		"Authorization", "Bearer stolen", "Cookie", "c=d", "Impersonate-User", "admin", "Impersonate-Extra-x", "y", "X-Remote-User", "admin",
-		"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "Proxy-Authorization", "Basic x", "Idempotency-Key", "k",
+		"X-Forwarded-For", "1.2.3.4", "Forwarded", "for=1.2.3.4", "Proxy-Authorization", "Basic x", "Idempotency-Key", "k", "Audit-Id", "chosen",
 		"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io.c3RvbGVu, v5.channel.k8s.io",
 		"X-Custom", "kept", "Accept", "application/json", "User-Agent", "kubectl")
 	r := await(t, "request", seen)
 	for name := range r.Header {
 		switch name {
 		case "X-Custom", "Accept", "User-Agent", "Accept-Encoding", "Sec-Websocket-Protocol":
+		case "Audit-Id":
+			if r.Header.Get(name) == "chosen" {
+				t.Error("the caller chose the ID of the request")
+			}
 		default:
 			t.Errorf("%s: %q arrived", name, r.Header[name])
 		}

@@ -45,7 +45,7 @@ func New(lab model.Spec, spec model.ClusterSpec, group *proc.Group, block *ports
 	c.State = model.ClusterState{
 		Name: spec.Name, Role: spec.Role,
 		CAFile: authority.CertFile(), CAKeyFile: authority.KeyFile(),
-		Kubeconfig: c.path("admin.kubeconfig"), PodLog: c.path("pod.log"),
+		Kubeconfig: c.path("admin.kubeconfig"), PodLog: c.path("pod.log"), AuditLog: c.path("audit.log"),
 	}
 	return c, nil
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -65,7 +66,11 @@ func (c *Cluster) startAPIServer(ctx context.Context, port int) error {
 	if c.admin, err = c.writeClientKubeconfig(c.State.Kubeconfig, "lab-admin", "system:masters"); err != nil {
 		return err
 	}
-	server, err := c.start("kube-apiserver", "kube-apiserver", nil,
+	audit, err := c.auditArgs()
+	if err != nil {
+		return err
+	}
+	server, err := c.start("kube-apiserver", "kube-apiserver", nil, append(audit,
 		"--etcd-servers="+c.State.EtcdURL,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port="+strconv.Itoa(port),
 		"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.96.0.0/16",
@@ -75,11 +80,24 @@ func (c *Cluster) startAPIServer(ctx context.Context, port int) error {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+tokenKey+".pub",
 		"--service-account-signing-key-file="+tokenKey,
 		"--profiling=false",
-	)
+	)...)
 	if err != nil {
 		return err
 	}
 	return server.WaitReady(ctx, httpProbe(c.State.Server+"/readyz", c.authority.CertFile()))
+}
+
+// auditArgs returns the flags with which the API server writes an audit log with the metadata of completed requests.
+func (c *Cluster) auditArgs() ([]string, error) {
+	if !c.lab.Audited {
+		return nil, nil
+	}
+	policy := c.path("audit-policy.yaml")
+	const metadata = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived","ResponseStarted"],"rules":[{"level":"Metadata"}]}`
+	if err := os.WriteFile(policy, []byte(metadata), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{"--audit-policy-file=" + policy, "--audit-log-path=" + c.State.AuditLog}, nil
 }
 
 // startControllers starts the controller manager and, if there are nodes, the scheduler.

@@ -38,6 +38,7 @@ type Spec struct {
 	WhilePID   int           `json:"whilePID,omitempty"`   // the lab ends with this process. If 0, with `lab down`
 	Ephemeral  bool          `json:"ephemeral,omitempty"`  // the directory is deleted when the lab ends
 	Fsync      bool          `json:"fsync,omitempty"`      // etcd uses fsync, for benchmarks
+	Audited    bool          `json:"audited,omitempty"`    // API servers write an audit log
 }
 
 // ClusterSpec is the specification of one cluster.
@@ -71,6 +72,7 @@ type ClusterState struct {
 	EtcdURL       string     `json:"etcdURL"`    // etcd of the cluster
 	EtcdPeer      string     `json:"etcdPeer"`
 	PodLog        string     `json:"podLog"`        // log of every simulated pod, in CRI format
+	AuditLog      string     `json:"auditLog"`      // of the API server, JSON lines; only if the lab is audited
 	Redis         Redis      `json:"redis"`         // with a password
 	RepoServer    string     `json:"repoServer"`    // host:port, TLS
 	KubeletServer string     `json:"kubeletServer"` // host:port of the simulated kubelet
