@@ -35,7 +35,7 @@ const (
 	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
 )
 
-// Argo CD's annotations that are commands. Since Argo CD 3.5 each has a time that tells two requests apart.
+// Argo CD's annotations that are commands. Since Argo CD 3.5 each has a time, which differs for each request.
 const (
 	RefreshAnnotation     = "argocd.argoproj.io/refresh"
 	RefreshTimeAnnotation = "argocd.argoproj.io/refresh-timestamp"
