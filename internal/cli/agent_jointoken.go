@@ -134,7 +134,7 @@ func (c *cluster) principalAddress(ctx context.Context, flag string) (string, er
 // imageFlag returns the --image flag for the join command if the principal runs a custom image. A hub with its own
 // registry usually has workload clusters that use it as well.
 func (c *cluster) imageFlag(ctx context.Context) string {
-	image, err := c.argoImage(ctx, principalDeployment)
+	image, _, err := c.argoComponent(ctx, principalDeployment)
 	if err != nil || image == "" || image == install.DefaultImage() {
 		return ""
 	}

@@ -6,10 +6,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -22,7 +24,8 @@ type checked struct {
 	skew       time.Duration     // of its clock against this machine
 	argo       map[string]string // argocd-cm
 	params     map[string]string // argocd-cmd-params-cm
-	image      string            // of Argo CD
+	image      string            // of argocd-server on the hub, of the application controller on the spoke
+	argoFlags  map[string]string // of the same component
 	bundle     []*x509.Certificate
 	agent      string // spoke: name in the certificate
 	controller bool   // hub: has an application controller, or could not be checked
@@ -53,7 +56,7 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 		e.names(leaf, proxyHost, "argocd-agentctl pki issue resource-proxy --upsert --dns "+proxyHost)
 	}
 	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"), k.settings, o.offline)
-	controller, err := hub.argoImage(ctx, "argocd-application-controller")
+	controller, _, err := hub.argoComponent(ctx, "argocd-application-controller")
 	k.controller = err != nil || controller != ""
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
@@ -73,6 +76,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 	if !e.common(ctx, spoke, agentDeployment, spoke.agentSettings, "argocd-application-controller", k) {
 		return e.found, nil
 	}
+	e.argoOnSpoke(k)
 	e.permissions(ctx, spoke, "argocd-agent-agent", "agent")
 	rejoin := "create a token on the hub with `argocd-agentctl agent join-token` and use it on this cluster"
 	k.bundle = e.trustedCAs(ctx, spoke, rejoin)
@@ -115,7 +119,7 @@ func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, re
 	if k.argo == nil {
 		e.warning("argo cd", "install Argo CD into namespace "+c.namespace+", or set --"+c.flag+"-namespace", "ConfigMap argocd-cm not found")
 	}
-	k.image, err = c.argoImage(ctx, argo)
+	k.image, k.argoFlags, err = c.argoComponent(ctx, argo)
 	switch {
 	case err != nil:
 		e.skipped("argo cd", err)
@@ -127,23 +131,29 @@ func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, re
 	return true
 }
 
-// argoImage returns the image of a Deployment or StatefulSet. If there is none, it returns an empty string.
-func (c *cluster) argoImage(ctx context.Context, name string) (string, error) {
+// argoComponent returns image and flags of a Deployment or StatefulSet. If there is none, the image is empty.
+func (c *cluster) argoComponent(ctx context.Context, name string) (image string, flags map[string]string, err error) {
+	var containers []corev1.Container
 	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil && len(d.Spec.Template.Spec.Containers) > 0 {
-		return d.Spec.Template.Spec.Containers[0].Image, nil
+	if err == nil {
+		containers = d.Spec.Template.Spec.Containers
+	} else if !notFound(err) {
+		return "", nil, c.explain(err)
 	}
-	if err != nil && !notFound(err) {
-		return "", c.explain(err)
+	if len(containers) == 0 {
+		s, err := c.kube.AppsV1().StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			containers = s.Spec.Template.Spec.Containers
+		} else if !notFound(err) {
+			return "", nil, c.explain(err)
+		}
 	}
-	s, err := c.kube.AppsV1().StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil && len(s.Spec.Template.Spec.Containers) > 0 {
-		return s.Spec.Template.Spec.Containers[0].Image, nil
+	if len(containers) == 0 {
+		return "", nil, nil
 	}
-	if err != nil && !notFound(err) {
-		return "", c.explain(err)
-	}
-	return "", nil
+	read := &settings{flags: map[string]string{}}
+	read.readArguments(slices.Concat(containers[0].Command, containers[0].Args))
+	return containers[0].Image, read.flags, nil
 }
 
 // argoOnHub checks settings of Argo CD that agents need.
@@ -151,14 +161,43 @@ func (e *checkRun) argoOnHub(k *checked) {
 	if k.params == nil {
 		return
 	}
-	if k.params["application.namespaces"] == "" && !k.settings.on("destination-based-mapping") {
+	namespaces := cmp.Or(k.argoFlags["application-namespaces"], k.params["application.namespaces"])
+	if namespaces == "" && !k.settings.on("destination-based-mapping") {
 		e.problem("argo cd", `set application.namespaces in ConfigMap argocd-cmd-params-cm to "*" or to the namespaces of the agents, and restart argocd-server`,
 			"argocd-server shows only Applications of its own namespace, not those of agents")
 	} else {
-		e.ok("argo cd", "argocd-server shows Applications of %s", cmp.Or(k.params["application.namespaces"], "its own namespace"))
+		e.ok("argo cd", "argocd-server shows Applications of %s", cmp.Or(namespaces, "its own namespace"))
 	}
 	if k.argo["exec.enabled"] != "true" {
 		e.note("argo cd", `exec sessions are disabled: exec.enabled in ConfigMap argocd-cm is not "true"`)
+	}
+}
+
+// argoOnSpoke checks that the application controller reads the namespaces of the Applications: in destination mapping
+// they have the namespaces of the hub.
+func (e *checkRun) argoOnSpoke(k *checked) {
+	if k.params == nil || k.image == "" || !k.settings.on("destination-based-mapping") || k.settings.get("agent-mode") != "managed" {
+		return
+	}
+	reads := strings.FieldsFunc(cmp.Or(k.argoFlags["application-namespaces"], k.params["application.namespaces"]), func(r rune) bool { return r == ',' || r == ' ' })
+	var missing []string
+	for allowed := range strings.FieldsFuncSeq(k.settings.get("allowed-namespaces"), func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !slices.ContainsFunc(reads, func(pattern string) bool {
+			matches, _ := path.Match(pattern, allowed)
+			return matches || pattern == allowed
+		}) {
+			missing = append(missing, allowed)
+		}
+	}
+	switch {
+	case len(reads) == 0:
+		e.problem("argo cd", `set application.namespaces in ConfigMap argocd-cmd-params-cm to "*" or to the namespaces of the Applications, and restart the application controller`,
+			"the application controller reads only Applications of its own namespace, and destination mapping keeps the namespaces of the hub")
+	case len(missing) > 0:
+		e.problem("argo cd", "add them to application.namespaces in ConfigMap argocd-cmd-params-cm, and restart the application controller",
+			"the application controller does not read Applications of %s, which --allowed-namespaces permits", strings.Join(missing, ", "))
+	default:
+		e.ok("argo cd", "the application controller reads Applications of %s", strings.Join(reads, ", "))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,21 +21,30 @@ const argocdModule = "github.com/argoproj/argo-cd/v3"
 func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	kustomize := lab.Tool(t, "kustomize")
+	dir := t.TempDir()
+	put := func(name, text string) {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	content := read(t, folder, "argocd", name, "kustomization.yaml")
+	base := name
+	if _, after, extends := strings.Cut(content, "\n  - ../"); extends { // another overlay
+		put(name+"/kustomization.yaml", content)
+		base, _, _ = strings.Cut(after, "\n")
+		content = read(t, folder, "argocd", base, "kustomization.yaml")
+	}
 	address := regexp.MustCompile(`https://raw\.githubusercontent\.com/argoproj/argo-cd/v\d+\.\d+\.\d+/manifests/install\.yaml`)
 	if found := address.FindAllString(content, -1); len(found) != 1 {
 		t.Fatalf("%s installs %v", name, found)
 	}
-	dir := t.TempDir()
-	for file, text := range map[string]string{
-		"kustomization.yaml": address.ReplaceAllString(content, "install.yaml"),
-		"install.yaml":       read(t, argocdDir(t), "manifests", "install.yaml"),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	built, errOut := run(t, kustomize, "build", dir)
+	put(base+"/kustomization.yaml", address.ReplaceAllString(content, "install.yaml"))
+	put(base+"/install.yaml", read(t, argocdDir(t), "manifests", "install.yaml"))
+	built, errOut := run(t, kustomize, "build", filepath.Join(dir, name))
 	if errOut != "" {
 		t.Fatal(errOut)
 	}
@@ -64,10 +74,11 @@ func TestArgoCDOverlays_HaveExpectedComponents(t *testing.T) {
 	parts := []string{"Deployment/argocd-server", "Deployment/argocd-dex-server", "Deployment/argocd-applicationset-controller",
 		"Deployment/argocd-notifications-controller", "StatefulSet/argocd-application-controller"}
 	for name, wanted := range map[string][]string{
-		"hub":              parts[:4],
-		"spoke-managed":    parts[4:],
-		"spoke-autonomous": {parts[2], parts[4]},
-		"spoke-shared":     parts[4:],
+		"hub":                       parts[:4],
+		"spoke-managed":             parts[4:],
+		"spoke-managed-destination": parts[4:],
+		"spoke-autonomous":          {parts[2], parts[4]},
+		"spoke-shared":              parts[4:],
 	} {
 		all := overlay(t, name)
 		for _, part := range parts {
@@ -79,6 +90,10 @@ func TestArgoCDOverlays_HaveExpectedComponents(t *testing.T) {
 			if there := all[part] != nil; there == (name == "spoke-shared") {
 				t.Errorf("%s: is %s there? %v", name, part, there)
 			}
+		}
+		cm, _, _ := unstructured.NestedString(all["ConfigMap/argocd-cmd-params-cm"].Object, "data", "application.namespaces")
+		if reads := cm == "*"; reads != (name == "hub" || name == "spoke-managed-destination") {
+			t.Errorf("%s: application.namespaces is %q", name, cm)
 		}
 		for _, always := range []string{"ConfigMap/argocd-cm", "CustomResourceDefinition/applications.argoproj.io"} {
 			if all[always] == nil {
