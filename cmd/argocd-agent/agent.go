@@ -77,10 +77,10 @@ func (s *agentSettings) declare(f *flags) {
 		"Owner of Applications: the hub (managed) or this cluster (autonomous). Must equal the mode registered on the hub.").
 		envName("ARGOCD_AGENT_MODE").defaultText("required")
 	f.add("destination-based-mapping", boolean(&s.byDestination, false),
-		"The hub assigns Applications by destination, and they keep their namespace in this cluster. Must equal the setting of the "+
-			"principal. Only in managed mode.")
+		"The hub assigns Applications by destination, and they keep their namespace in this cluster. If the hub has another "+
+			"setting, the agent follows the hub and logs a warning. Only in managed mode.")
 	f.add("create-namespace", boolean(&s.CreateNamespaces, false),
-		"Create the namespace of an Application from the hub if it is missing. Requires --destination-based-mapping.")
+		"Create the namespace of an Application from the hub if it is missing. Only with destination mapping.")
 	s.addReplication(f, "Namespaces of this cluster that can contain Applications, in addition to Argo CD's namespace.",
 		"only Argo CD's namespace")
 	f.add("adoption-policy", cmdline.Choice(&s.adoption, adoptAlways, adoptAlways, adoptNever),
@@ -156,8 +156,6 @@ func (s *agentSettings) checkMode(f *flags) {
 	if s.Mode == "" {
 		f.fail("--agent-mode is missing: set it, or %s, to managed or autonomous", f.settings["agent-mode"].env)
 	}
-	f.conflicts(s.Mode == kind.Autonomous, "agent-mode", "in autonomous mode the hub assigns no Applications", "destination-based-mapping")
-	f.requires(s.byDestination, "--destination-based-mapping", "create-namespace")
 	if !s.ignoreUnmanaged {
 		f.warn(f.name("ignore-unmanaged-apps"), "it has no effect: the agent always ignores Applications that did not come from the hub; for Applications of the same name, see --adoption-policy")
 	}
@@ -187,14 +185,14 @@ func (s *agentSettings) checkIdentity(f *flags) {
 
 // warnUnused warns about settings without effect in this mode. They are no errors because a fleet may share them.
 func (s *agentSettings) warnUnused(f *flags) {
-	for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate"} {
+	for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate", "destination-based-mapping", "create-namespace"} {
 		if s.Mode == kind.Autonomous && f.changed(name) {
 			f.warn(f.name(name), "no effect in autonomous mode, in which the hub sends no objects")
 		}
 	}
 	if s.Mode == kind.Managed && !s.byDestination && f.changed("allowed-namespaces") {
 		f.warn(f.name("allowed-namespaces"),
-			"no effect in managed mode without --destination-based-mapping: all Applications are in Argo CD's namespace")
+			"no effect in managed mode if the hub maps by namespace: all Applications are in Argo CD's namespace")
 	}
 	if s.insecure {
 		f.warn(f.name("insecure-tls"), "the principal's certificate is not verified")

@@ -79,8 +79,8 @@ func TestEnvironment_ServiceLinkIsIgnored(t *testing.T) {
 
 func TestSettings_WithoutEffectAreWarned(t *testing.T) {
 	quiet := []string{"--metrics-port", "0", "--healthz-port", "0", "--log-format", "json"}
-	got := warnings(t, start(t, nil, append(append(agentArgs(t), quiet...), "--agent-mode", "autonomous", "--adoption-policy", "never")...))
-	if len(got) != 1 || !strings.Contains(got["--adoption-policy"], "no effect in autonomous mode") {
+	got := warnings(t, start(t, nil, append(append(agentArgs(t), quiet...), "--agent-mode", "autonomous", "--adoption-policy", "never", "--destination-based-mapping")...))
+	if len(got) != 2 || !strings.Contains(got["--destination-based-mapping"], "no effect in autonomous mode") || !strings.Contains(got["--adoption-policy"], "no effect in autonomous mode") {
 		t.Errorf("%v", got)
 	}
 	got = warnings(t, start(t, nil, append(append(agentArgs(t), quiet...), "--allowed-namespaces", "a", "--insecure-tls")...))

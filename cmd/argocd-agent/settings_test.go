@@ -24,8 +24,6 @@ func TestSettings_ContradictionsAreRefused(t *testing.T) {
 		{args: agent + "--server-address not_a_host", want: "neither a host name nor an IP address"},
 		{args: agent + "--server-port 0", want: "a number from 1 to 65535"},
 		{args: agent + "--server-port 65536", want: "a number from 1 to 65535"},
-		{args: agent + "--agent-mode autonomous --destination-based-mapping", want: "--destination-based-mapping contradicts --agent-mode: in autonomous mode"},
-		{args: agent + "--create-namespace", want: "no effect without --destination-based-mapping"},
 		{args: agent + "--adoption-policy maybe", want: "one of always, never"},
 		{args: agent + "--source-uid-mismatch-policy x", want: "one of upsert, recreate"},
 		{args: agent + "--on-application-recreate x", want: "one of ignore, clear-status, resync"},

@@ -42,7 +42,7 @@ func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
-		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
+		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()
@@ -297,6 +297,9 @@ func (a *agent) report(r reconcile.Report) {
 		a.refused.Reset()
 		if c := a.conn.Load(); c != nil {
 			c.Established()
+		}
+		if m := f.Welcome.Mapping; a.cfg.Mode == kind.Managed && m != string(a.cfg.Mapping) {
+			a.log.Warn("Following the mapping of the hub", "hub", m, "agent", a.cfg.Mapping, "hint", "set --destination-based-mapping as on the hub")
 		}
 		a.log.Info("Connected to the hub", "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
 	case engine.Closed:

@@ -50,6 +50,8 @@ type Config struct {
 	// On the hub: what is registered for this agent. On the agent: its settings.
 	Mode    string
 	Mapping string
+	// Mappings (agent) are those that it supports. The hub's registration decides. If nil, it has no meaning for this agent.
+	Mappings []string
 
 	// Hello (agent) or Welcome (hub) is sent with epoch, store, clock and negotiated versions filled in.
 	Hello   Hello

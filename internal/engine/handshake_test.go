@@ -13,10 +13,11 @@ func TestHandshake_AgentAcceptsOnlyMatchingWelcome(t *testing.T) {
 		"unknown protocol":   {func(w *Welcome) { w.Protocol = ProtocolMax + 1 }, "cut WrongProtocol"},
 		"unknown projection": {func(w *Welcome) { w.Projection = ProjectionMin - 1 }, "cut WrongProtocol"},
 		"another mode":       {func(w *Welcome) { w.Mode = "autonomous" }, "cut WrongMode"},
-		"another mapping":    {func(w *Welcome) { w.Mapping = "destination" }, "cut WrongMode"},
+		"another mapping":    {func(w *Welcome) { w.Mapping = "destination" }, "event Opened"},
+		"unknown mapping":    {func(w *Welcome) { w.Mapping = "moon" }, "cut WrongMode"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newReplicaSide(t, Mirror, Config{Mode: "managed", Mapping: "namespace"})
+			l := newReplicaSide(t, Mirror, Config{Mode: "managed", Mapping: "namespace", Mappings: []string{"namespace", "destination"}})
 			l.step(Connected{Session: 1, Epoch: Epoch{1, 1}, Store: agentStore})
 			l.session = 1
 			w := good
@@ -43,7 +44,7 @@ func TestHandshake_HubAcceptsOnlyRegisteredAgent(t *testing.T) {
 		"newer session":        {func(*Hello) {}, 2, "event Opened"},
 		"older session":        {func(h *Hello) { h.Epoch.Attempt = 0 }, 2, "cut Superseded"},
 		"another mode":         {func(h *Hello) { h.Mode = "autonomous" }, 2, "cut WrongMode"},
-		"another mapping":      {func(h *Hello) { h.Mapping = "destination" }, 2, "cut WrongMode"},
+		"another mapping":      {func(h *Hello) { h.Mapping = "destination" }, 2, "event Opened"},
 		"another cluster":      {func(h *Hello) { h.ClusterUID = "two" }, 2, "cut WrongCluster"},
 		"no version in common": {func(h *Hello) { h.Protocol = Range{ProtocolMax + 1, ProtocolMax + 2} }, 2, "cut WrongProtocol"},
 		"the same word twice":  {func(h *Hello) { h.Epoch.Attempt = 1 }, 1, ""},

@@ -109,8 +109,6 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 			m.Protocol.Min, m.Protocol.Max, m.Projection.Min, m.Projection.Max, ProtocolMin, ProtocolMax, ProjectionMin, ProjectionMax))
 	case m.Mode != p.cfg.Mode:
 		p.refuse(session, WrongMode, fmt.Sprintf("this agent is registered as %s but runs as %s; change one of the two", p.cfg.Mode, m.Mode))
-	case m.Mapping != p.cfg.Mapping:
-		p.refuse(session, WrongMode, fmt.Sprintf("the hub maps Applications by %s but the agent by %s; change one of the two", p.cfg.Mapping, m.Mapping))
 	case p.cfg.KnownCluster != "" && m.ClusterUID != p.cfg.KnownCluster:
 		p.refuse(session, WrongCluster, fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", p.cfg.KnownCluster, m.ClusterUID))
 	case p.phase != closed && !m.Epoch.Newer(p.epoch):
@@ -145,8 +143,12 @@ func (p *Peer) handleWelcome(m Welcome) {
 		p.refuseWelcome(WrongProtocol, "the hub chose a protocol version that this agent did not offer")
 		return
 	}
-	if m.Mode != p.cfg.Mode || m.Mapping != p.cfg.Mapping {
-		p.refuseWelcome(WrongMode, fmt.Sprintf("the hub has this agent as %s by %s, but it runs as %s by %s", m.Mode, m.Mapping, p.cfg.Mode, p.cfg.Mapping))
+	if m.Mode != p.cfg.Mode {
+		p.refuseWelcome(WrongMode, fmt.Sprintf("the hub has this agent as %s, but it runs as %s; change one of the two", m.Mode, p.cfg.Mode))
+		return
+	}
+	if p.cfg.Mappings != nil && !slices.Contains(p.cfg.Mappings, m.Mapping) {
+		p.refuseWelcome(WrongMode, fmt.Sprintf("the hub maps Applications by %.40q, which this agent does not support; upgrade the agent", m.Mapping))
 		return
 	}
 	p.phase, p.protocol, p.projection = awaitingBegin, m.Protocol, m.Projection

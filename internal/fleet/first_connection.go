@@ -29,7 +29,7 @@ var ErrRevoked = errors.New("the certificate is revoked")
 // cluster is not known yet. The reconciler refuses a Hello that contradicts the Agent.
 func (r *Registry) NeedsFirstConnection(agent string, hello engine.Hello) bool {
 	reg, known := r.Get(agent)
-	return !known || reg.KnownCluster == "" && hello.Mode == string(reg.Agent.Mode) && hello.Mapping == string(reg.Agent.Mapping)
+	return !known || reg.KnownCluster == "" && hello.Mode == string(reg.Agent.Mode)
 }
 
 // RecordFirstConnection records the mode and cluster of an agent before its first session. If two clusters connect with

@@ -76,6 +76,9 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
 	}
 	cfg.Scopes = n.configs[reg.Agent.Mode]
+	if reg.Agent.Mode == kind.Managed {
+		cfg.Mappings = []string{string(kind.ByNamespace), string(kind.ByDestination)}
+	}
 	if n.fleet.on {
 		cfg.Welcome.Capabilities = []string{engine.FleetHold}
 	}
@@ -197,6 +200,9 @@ func (l *agentSync) opened(f engine.Event) {
 	if f.Welcome != nil {
 		l.peerVersion = f.Welcome.Version
 		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
+		if w.Agent.Mode == kind.Managed {
+			w.Agent.Mapping = kind.Mapping(f.Welcome.Mapping)
+		}
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
 	}
 	w.Projection = l.peer.Status().Projection

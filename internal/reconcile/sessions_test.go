@@ -311,3 +311,36 @@ func TestSchema_RepeatedReportChecksNothing(t *testing.T) {
 		t.Error("not written again although the schema has changed")
 	}
 }
+
+// The hub's registration decides the mapping. For an autonomous agent it has no meaning.
+func TestSession_AgentFollowsMappingOfHub(t *testing.T) {
+	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
+		p := newPair(t, mode)
+		w1 := kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByDestination, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}
+		p.step(kind.Hub, Register{Agent: w1})
+		p.connect()
+		from, to, onHub := kind.Hub, kind.Spoke, "argocd"
+		if mode == kind.Autonomous {
+			from, to, onHub = kind.Spoke, kind.Hub, "w1"
+		}
+		p.user(from, ref("argocd", "a"), app("argocd", "a", "default", "v1"))
+		if o := p.stores[to].objects[ref(map[kind.Side]string{kind.Hub: onHub, kind.Spoke: "argocd"}[to], "a")]; o == nil {
+			t.Fatalf("%s: the other side does not have the Application", mode)
+		}
+
+		// The hub changes its mapping again. Nothing has to be changed on the agent.
+		p.disconnect()
+		w1.Mapping = kind.ByNamespace
+		p.step(kind.Hub, Register{Agent: w1})
+		p.connect()
+		if mode == kind.Managed {
+			p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+			if p.stores[kind.Spoke].objects[ref("argocd", "b")] == nil {
+				t.Error("after another change, the agent does not have the Application")
+			}
+		}
+		if status, _ := p.sides[kind.Spoke].Status(""); !status.Connected {
+			t.Errorf("%s: not connected", mode)
+		}
+	}
+}

@@ -62,8 +62,6 @@ func TestAgent_ReportsAuthenticationFailure(t *testing.T) {
 		{"name that is none", []string{"--tls-client-cert", badName.cert, "--tls-client-key", badName.key},
 			[]string{"Not--A_Name"}, nil},
 		{"mode other than registered", []string{"--agent-mode", "autonomous"}, []string{"registered as managed"}, []string{"Agent refused", "WrongMode"}},
-		{"mapping other than the hub's", []string{"--destination-based-mapping", ""},
-			[]string{"maps Applications by namespace but the agent by destination"}, []string{"Agent refused", "WrongMode"}},
 		{"wrong port", []string{"--server-port", "1"}, []string{"refused"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
 
-// TestDestinationMapping has a hub with destination mapping and two managed agents.
+// TestDestinationMapping has a hub with destination mapping and two managed agents. One of them is not configured for it.
 func TestDestinationMapping(t *testing.T) {
 	l := lab.New(t, lab.Options{Spokes: []lab.Spoke{{Name: "east", Role: lab.Managed}, {Name: "west", Role: lab.Managed}}})
 	api, err := l.Hub().FaultyAPI() // counts the writes of the principal
@@ -24,12 +24,13 @@ func TestDestinationMapping(t *testing.T) {
 	for _, spoke := range []string{"east", "west"} {
 		allNamespaces(t, l.Cluster(spoke))
 	}
-	flags := []string{"--destination-based-mapping", "--create-namespace", "--allowed-namespaces", "teams"}
+	flags := []string{"--create-namespace", "--allowed-namespaces", "teams"}
 	w := newEnv(t, setup{lab: l, kubeconfig: api.Kubeconfig, flags: []string{"--destination-based-mapping", "--allowed-namespaces", "teams"},
-		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: flags}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
+		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: append(flags, "--destination-based-mapping")}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
 	t.Cleanup(w.close)
 	w.hub.ensureNamespace(t, "teams")
 	w.start(t)
+	w.agents["west"].waitForLog(t, 0, "Following the mapping of the hub")
 
 	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
