@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"sync"
@@ -121,12 +122,19 @@ func (c *Cluster) Patch(resource, namespace, name string, change map[string]any)
 type failure struct {
 	code            int
 	reason, message string
+	details         map[string]string // of an object that does not exist
 }
 
 func (f *failure) Error() string { return f.message }
 
 func refuse(code int, reason, format string, args ...any) *failure {
-	return &failure{code, reason, fmt.Sprintf(format, args...)}
+	return &failure{code: code, reason: reason, message: fmt.Sprintf(format, args...)}
+}
+
+func notFound(k key) *failure {
+	f := refuse(404, "NotFound", "%s %q not found", k.resource, k.name)
+	f.details = map[string]string{"kind": path.Base(k.resource), "name": k.name}
+	return f
 }
 
 // store stores a new state of an object. The caller must hold mu.
@@ -172,7 +180,7 @@ func (c *Cluster) create(resource, namespace string, fields map[string]any) (*ob
 	if namespace != "" {
 		meta["namespace"] = namespace
 		if c.objects[key{"api/v1/namespaces", "", namespace}] == nil {
-			return nil, refuse(404, "NotFound", "namespaces %q not found", namespace)
+			return nil, notFound(key{resource: "api/v1/namespaces", name: namespace})
 		}
 	}
 	if meta["uid"] == nil {
@@ -189,7 +197,7 @@ func (c *Cluster) update(k key, fields map[string]any) (*object, error) {
 	defer c.mu.Unlock()
 	now := c.objects[k]
 	if now == nil {
-		return nil, refuse(404, "NotFound", "%s %q not found", k.resource, k.name)
+		return nil, notFound(k)
 	}
 	meta, was := metadata(fields), metadata(now.fields)
 	if rv, _ := meta["resourceVersion"].(string); rv != "" && rv != was["resourceVersion"] {
@@ -224,7 +232,7 @@ func (c *Cluster) patch(k key, change map[string]any) (*object, error) {
 	defer c.mu.Unlock()
 	now := c.objects[k]
 	if now == nil {
-		return nil, refuse(404, "NotFound", "%s %q not found", k.resource, k.name)
+		return nil, notFound(k)
 	}
 	if rv, _ := metadata(change)["resourceVersion"].(string); rv != "" && rv != metadata(now.fields)["resourceVersion"] {
 		return nil, refuse(409, "Conflict", "the object has been modified")
@@ -237,7 +245,7 @@ func (c *Cluster) delete(k key, preconditions map[string]any) (*object, error) {
 	defer c.mu.Unlock()
 	now := c.objects[k]
 	if now == nil {
-		return nil, refuse(404, "NotFound", "%s %q not found", k.resource, k.name)
+		return nil, notFound(k)
 	}
 	for what, want := range preconditions {
 		if is := metadata(now.fields)[what]; is != want {

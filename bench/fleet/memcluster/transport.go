@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.Method == http.MethodGet && query.Get("watch") != "":
 		return c.watch(r, k)
 	case r.Method == http.MethodGet && k.name == "":
-		return answer(r, c.list(k, filter(query.Get("labelSelector"), query.Get("fieldSelector"))), nil), nil
+		return answer(r, c.list(k, listKind(r, k), filter(query.Get("labelSelector"), query.Get("fieldSelector"))), nil), nil
 	}
 	var o *object
 	switch r.Method {
@@ -64,10 +65,23 @@ func (c *Cluster) get(k key) (*object, error) {
 	if o := c.objects[k]; o != nil {
 		return o, nil
 	}
-	return nil, refuse(404, "NotFound", "%s %q not found", k.resource, k.name)
+	return nil, notFound(k)
 }
 
-func (c *Cluster) list(k key, wanted func(*object) bool) []byte {
+// listKind returns the kind of a list, as the API server does.
+func listKind(r *http.Request, k key) string {
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+		return "PartialObjectMetadataList"
+	}
+	return kinds[path.Base(k.resource)] + "List"
+}
+
+// kinds has the kinds of the resources that the product lists.
+var kinds = map[string]string{
+	"applications": "Application", "appprojects": "AppProject", "secrets": "Secret", "configmaps": "ConfigMap", "namespaces": "Namespace",
+}
+
+func (c *Cluster) list(k key, listKind string, wanted func(*object) bool) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var found []*object
@@ -78,7 +92,7 @@ func (c *Cluster) list(k key, wanted func(*object) bool) []byte {
 	}
 	slices.SortFunc(found, func(a, b *object) int { return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name) })
 	var out bytes.Buffer
-	fmt.Fprintf(&out, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`, c.revision)
+	fmt.Fprintf(&out, `{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":[`, listKind, c.revision)
 	for i, o := range found {
 		if i > 0 {
 			out.WriteByte(',')
@@ -90,14 +104,14 @@ func (c *Cluster) list(k key, wanted func(*object) bool) []byte {
 }
 
 // parsePath parses a path: [namespaces/NS/]RESOURCE[/NAME] below api/v1 or apis/GROUP/VERSION.
-func parsePath(path string) (key, error) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+func parsePath(address string) (key, error) {
+	parts := strings.Split(strings.Trim(address, "/"), "/")
 	root := 2
 	if parts[0] == "apis" {
 		root = 3
 	}
 	if len(parts) <= root {
-		return key{}, refuse(404, "NotFound", "%s is not served here", path)
+		return key{}, refuse(404, "NotFound", "%s is not served here", address)
 	}
 	var k key
 	base, rest := strings.Join(parts[:root], "/"), parts[root:]
@@ -109,7 +123,7 @@ func parsePath(path string) (key, error) {
 		k.name = rest[1]
 	}
 	if len(rest) > 2 {
-		return key{}, refuse(404, "NotFound", "%s is not served here", path)
+		return key{}, refuse(404, "NotFound", "%s is not served here", address)
 	}
 	return k, nil
 }
@@ -139,7 +153,7 @@ func answer(r *http.Request, body []byte, err error) *http.Response {
 		f := &failure{code: 500, reason: "InternalError", message: err.Error()}
 		errors.As(err, &f)
 		code = f.code
-		body, _ = json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": f.code, "reason": f.reason, "message": f.message})
+		body, _ = json.Marshal(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": f.code, "reason": f.reason, "message": f.message, "details": f.details})
 	}
 	return response(r, code, io.NopCloser(bytes.NewReader(body)))
 }
