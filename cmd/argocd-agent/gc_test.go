@@ -71,3 +71,16 @@ func TestGCTuner_CollectsOftenOnlyWhenIdle(t *testing.T) {
 		t.Error("no allocations counted")
 	}
 }
+
+func TestShareOfMemory_FollowsLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for limit, want := range map[int64]int{math.MaxInt64: 512, 1 << 40: 512, 1 << 30: 128, 512 << 20: 64, 1 << 20: 16} {
+		if debug.SetMemoryLimit(limit); limit != math.MaxInt64 {
+			debug.SetMemoryLimit(int64(memoryLimitShare * float64(limit)))
+		}
+		if got := shareOfMemory(8, 16<<20, 512<<20); (got+1<<19)>>20 != want {
+			t.Errorf("limit %d: %d bytes, want %d MiB", limit, got, want)
+		}
+	}
+}

@@ -27,6 +27,7 @@ type principalSettings struct {
 	live           principalLive
 	shared         principalShared
 	replicaAddress string
+	agentMebibytes int
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
@@ -71,6 +72,11 @@ func (s *principalSettings) declare(f *flags) {
 	f.heading("Agents and their namespaces")
 	f.add("require-registration", boolean(&s.RequireRegistration, true),
 		"Refuse an agent without an Agent object, or with one that has no mode. If off, its first connection creates the Agent or sets the mode.")
+	f.add("agent-max-items", number(&s.Limits.Items, "NUMBER", 50_000, 1, 1_000_000),
+		"Objects of each kind that are stored for one agent. Further ones are rejected. An Agent can set spec.limits.items.")
+	f.add("agent-max-mebibytes", number(&s.agentMebibytes, "NUMBER", 0, 0, 64<<10),
+		"Size of the objects of each kind, in MiB, that are stored for one agent. Further ones are rejected. An Agent can set "+
+			"spec.limits.mebibytes.").defaultText("an eighth of the memory limit of the container, at most 512")
 	f.add("namespace-create-enable", boolean(&s.NamespaceCreate.Enable, false), "Create the namespace of an agent if it is missing.")
 	f.add("namespace-create-pattern", text(&s.NamespaceCreate.Pattern, "REGEX", ""),
 		"Regular expression for the whole name of a namespace that can be created.").defaultText("any name")
@@ -182,6 +188,9 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.ResourceProxy = s.webSocket, s.live.address
+	if cfg.Limits.Bytes = s.agentMebibytes << 20; cfg.Limits.Bytes == 0 {
+		cfg.Limits.Bytes = shareOfMemory(8, 16<<20, 512<<20)
+	}
 	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err

@@ -64,15 +64,20 @@ func port(p *int, initial int) pflag.Value { return portFrom(p, initial, 1) }
 func optionalPort(p *int, initial int) pflag.Value { return portFrom(p, initial, 0) }
 
 func portFrom(p *int, initial, lowest int) pflag.Value {
+	return number(p, "PORT", initial, lowest, maxPort)
+}
+
+// number is a whole number in a range.
+func number(p *int, kind string, initial, lowest, highest int) pflag.Value {
 	*p = initial
 	parse := func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
-		if err != nil || n < lowest || n > maxPort {
-			return 0, fmt.Errorf("must be a number from %d to %d", lowest, maxPort)
+		if err != nil || n < lowest || n > highest {
+			return 0, fmt.Errorf("must be a number from %d to %d", lowest, highest)
 		}
 		return n, nil
 	}
-	return &value[int]{p, "PORT", parse, strconv.Itoa}
+	return &value[int]{p, kind, parse, strconv.Itoa}
 }
 
 func duration(p *time.Duration, initial time.Duration) pflag.Value {

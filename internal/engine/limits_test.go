@@ -69,6 +69,9 @@ func TestReplica_LimitsItems(t *testing.T) {
 	if want := "Apply,Apply,Ack TooLarge"; strings.Join(got, ",") != want {
 		t.Errorf("%v, want %v", got, want)
 	}
+	if got := p.Status().Scopes[0].Limit; got != "2 items" {
+		t.Errorf("limit %q", got)
+	}
 	// And does not ask for more in every round.
 	effects := p.Step(1, Received{1, Roots{Items: []Root{{Scope: "s", Count: 3, Sum: Sum{1, 1}}}}})
 	ask := effects[len(effects)-1].(Send).Message.(Ask)
@@ -108,6 +111,13 @@ func TestReplica_LimitsStoredBytes(t *testing.T) {
 	} {
 		if got := send(c.name, c.size); got != c.want {
 			t.Errorf("%d bytes for %s: %s, want %s", c.size, c.name, got, c.want)
+		}
+		limit := ""
+		if c.want == "Ack TooLarge" {
+			limit = "100 bytes"
+		}
+		if got := p.Status().Scopes[0].Limit; c.name != "a" && got != limit { // a keeps c waiting
+			t.Errorf("%d bytes for %s: limit %q", c.size, c.name, got)
 		}
 	}
 	// What others take away makes room, and what they add counts.

@@ -26,7 +26,7 @@ func (r *replica) delta(in DeltaItem, view uint64) {
 			// be sent again.
 			return
 		case len(r.items) >= r.tune.MaxItems:
-			r.ack(in, TooLarge, "the scope has too many items", 0)
+			r.ack(in, TooLarge, fmt.Sprintf("scope %s has the %d items that are stored for one agent", r.cfg.Name, r.tune.MaxItems), 0)
 			return
 		}
 	}
@@ -81,7 +81,7 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem, view uint64) {
 	case r.heldUpdate(it, in):
 		r.reject(it, in, OnHold, "the owner's API server was restored from a backup or replaced; updates wait for a confirmation", 0)
 	case r.cfg.Style != OneShot && it.effective() != in.Version && r.exceeds(it, in):
-		r.reject(it, in, TooLarge, fmt.Sprintf("it would exceed the %d bytes of scope %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name), 0)
+		r.reject(it, in, TooLarge, r.exceededText(), 0)
 	case len(in.Extra) == 0 && r.cfg.Style != OneShot && it.exists && it.owned && it.effective() == in.Version:
 		r.clearProblem(it)
 		r.ack(in, OK, "", 0)

@@ -1,5 +1,7 @@
 package engine
 
+import "fmt"
+
 // replica is the copying half of a scope. The caller reports what every local object contains. The replica keeps no
 // content and no record that must survive a restart.
 type replica struct {
@@ -132,6 +134,27 @@ func (r *replica) setStored(it *replicaItem, size int) {
 func (r *replica) exceeds(it *replicaItem, in DeltaItem) bool {
 	more := len(in.Content) - int(it.storedBytes)
 	return more > 0 && r.storedBytes+more > r.tune.MaxBytes
+}
+
+// exceededText returns why an item is rejected that exceeds the bytes.
+func (r *replica) exceededText() string {
+	return fmt.Sprintf("it would exceed the %d bytes of scope %s that are stored for one agent", r.tune.MaxBytes, r.cfg.Name)
+}
+
+// limitReached returns the limit because of which items of the peer are not stored, or an empty text.
+func (r *replica) limitReached() string {
+	if r.cfg.Style == Mirror && len(r.items) >= r.tune.MaxItems {
+		return fmt.Sprintf("%d items", r.tune.MaxItems)
+	}
+	if r.rejected > 0 {
+		exceeded := newProblem(TooLarge, r.exceededText(), false, 0).why
+		for _, it := range r.items {
+			if it.state == itemRejected && it.problem != nil && it.problem.why == exceeded {
+				return fmt.Sprintf("%d bytes", r.tune.MaxBytes)
+			}
+		}
+	}
+	return ""
 }
 
 // start begins a session. It forgets what the owner sent in an earlier one, except that an attached object has no

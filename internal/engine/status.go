@@ -28,9 +28,10 @@ type ScopeStatus struct {
 	Rejected  int  // by the replica
 	Held      int  // replica: deletions that wait for a confirmation
 	HeldID    string
-	InSyncAt  Time // when the scope was last in sync, in this session or, while disconnected, in the last one; 0 if never
-	Diverged  int  // replica: objects known to differ
-	Lossy     int  // replica: objects that count as equal although they are not stored as the owner has them
+	InSyncAt  Time   // when the scope was last in sync, in this session or, while disconnected, in the last one; 0 if never
+	Diverged  int    // replica: objects known to differ
+	Limit     string // replica: limit because of which items are not stored; empty if none
+	Lossy     int    // replica: objects that count as equal although they are not stored as the owner has them
 }
 
 func (p *Peer) Status() Status {
@@ -82,7 +83,7 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Lossy: r.lossy()}
+		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Limit: r.limitReached(), Lossy: r.lossy()}
 	if r.inSync && r.peer.phase != awaitingBegin {
 		s.InSyncAt = r.inSyncAt
 	}

@@ -71,8 +71,14 @@ func (rec agentRecord) confirmedCluster() (uid string, ok bool) {
 	return strings.CutPrefix(rec.Annotations[v1alpha1.ConfirmAnnotation], v1alpha1.ConfirmCluster)
 }
 
+// Maximum values of Spec.Limits, as in the CRD.
+const (
+	maxItems     = 1_000_000
+	maxMebibytes = 64 << 10
+)
+
 // registration validates the Agent and returns its registration. It does not rely on the validation by the CRD.
-func (rec agentRecord) registration(mapping kind.Mapping) (Registration, error) {
+func (rec agentRecord) registration(mapping kind.Mapping, limits kind.Limits) (Registration, error) {
 	var reg Registration
 	if err := kind.ValidateAgentName(rec.Name); err != nil {
 		return reg, err
@@ -93,6 +99,11 @@ func (rec agentRecord) registration(mapping kind.Mapping) (Registration, error) 
 	if wrong := validation.IsDNS1123Label(reg.Agent.HubNamespace); len(wrong) > 0 {
 		return reg, fmt.Errorf("spec.namespace is %.80q, which cannot be a namespace", reg.Agent.HubNamespace)
 	}
+	own := rec.Spec.Limits
+	if own.Items < 0 || own.Items > maxItems || own.Mebibytes < 0 || own.Mebibytes > maxMebibytes {
+		return reg, fmt.Errorf("spec.limits has %d items and %d mebibytes; the maximum is %d and %d", own.Items, own.Mebibytes, maxItems, maxMebibytes)
+	}
+	reg.Agent.Limits = kind.Limits{Items: int(own.Items), Bytes: int(own.Mebibytes << 20)}.Or(limits)
 	reg.shared = rec.Spec.Shared
 	reg.Agent.ExcludedScopes = excluded(rec.Spec.Kinds)
 	reg.Agent.Allow = kind.Allow{

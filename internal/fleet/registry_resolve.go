@@ -52,7 +52,7 @@ func (r *Registry) declared(agent string) (reg Registration, ok bool, invalid st
 		return reg, false, "The Agent is being deleted."
 	}
 	secret, has := r.preferredSecret(agent)
-	reg, err := rec.registration(r.cfg.Mapping)
+	reg, err := rec.registration(r.cfg.Mapping, r.cfg.Limits)
 	if err != nil {
 		return reg, false, err.Error()
 	}

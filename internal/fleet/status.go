@@ -144,6 +144,27 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 		v.syncedCondition(s, *t.engine)
 	}
 	v.writableCondition(s)
+	v.limitsCondition(s)
+}
+
+// limitsCondition is set only after a limit was reached once.
+func (v statusInputs) limitsCondition(s *v1alpha1.Status) {
+	if v.session.engine == nil {
+		return
+	}
+	var reached []string
+	for _, sc := range v.session.engine.Scopes {
+		if sc.Limit != "" {
+			reached = append(reached, sc.Name+" ("+sc.Limit+")")
+		}
+	}
+	switch {
+	case len(reached) > 0:
+		v.condition(s, v1alpha1.ConditionWithinLimits, metav1.ConditionFalse, "LimitReached",
+			"The hub stores no further items of the agent: "+strings.Join(reached, ", ")+". Delete items, or raise spec.limits.")
+	case meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWithinLimits) != nil:
+		v.condition(s, v1alpha1.ConditionWithinLimits, metav1.ConditionTrue, "WithinLimits", "The hub stores all items of the agent.")
+	}
 }
 
 // writableCondition is set only after the agent reported a write outage once.

@@ -291,7 +291,7 @@ func TestStatus_RecordsUntrustedStore(t *testing.T) {
 	}
 	next := agentRecord{Agent: agent("a", 1, "autonomous")}
 	next.Status = found
-	reg, err := next.registration(kind.ByNamespace)
+	reg, err := next.registration(kind.ByNamespace, kind.Limits{})
 	if err != nil || !reg.StoreUntrusted || reg.KnownStore != (engine.Store{UID: "s", Revision: 500}) {
 		t.Errorf("the next replica knows %+v, %v", reg.Register, err)
 	}
@@ -324,7 +324,46 @@ func TestRegistration_ConfirmedClusterIsTrusted(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "autonomous", ofCluster("old"))}
 	rec.Status.Store = &v1alpha1.Store{UID: "s", Revision: 500, Untrusted: true}
 	rec.Annotations = map[string]string{v1alpha1.ConfirmAnnotation: v1alpha1.ConfirmCluster + "new"}
-	if reg, err := rec.registration(kind.ByNamespace); err != nil || reg.StoreUntrusted || reg.KnownStore != (engine.Store{}) {
+	if reg, err := rec.registration(kind.ByNamespace, kind.Limits{}); err != nil || reg.StoreUntrusted || reg.KnownStore != (engine.Store{}) {
 		t.Errorf("%+v, %v", reg.Register, err)
+	}
+}
+
+func TestStatus_Limits(t *testing.T) {
+	session := openSession(1)
+	s := look(t, v1alpha1.Status{}, session).status()
+	if meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionWithinLimits) != nil {
+		t.Error("there is a condition without a reached limit")
+	}
+	session.engine.Scopes[0].Limit = "50000 items"
+	s = look(t, s, session).status()
+	is(t, s, v1alpha1.ConditionWithinLimits, "False", "LimitReached", "application (50000 items)", "spec.limits")
+	session.engine.Scopes[0].Limit = ""
+	s = look(t, s, session).status()
+	is(t, s, v1alpha1.ConditionWithinLimits, "True")
+}
+
+func TestRegistration_Limits(t *testing.T) {
+	defaults := kind.Limits{Items: 100, Bytes: 200}
+	for _, tc := range []struct {
+		own  v1alpha1.Limits
+		want kind.Limits
+	}{
+		{v1alpha1.Limits{}, defaults},
+		{v1alpha1.Limits{Items: 5}, kind.Limits{Items: 5, Bytes: 200}},
+		{v1alpha1.Limits{Items: 5, Mebibytes: 3}, kind.Limits{Items: 5, Bytes: 3 << 20}},
+	} {
+		rec := agentRecord{Agent: agent("a", 1, "autonomous")}
+		rec.Spec.Limits = tc.own
+		if reg, err := rec.registration(kind.ByNamespace, defaults); err != nil || reg.Agent.Limits != tc.want {
+			t.Errorf("%+v: %+v, %v", tc.own, reg.Agent.Limits, err)
+		}
+	}
+	for _, wrong := range []v1alpha1.Limits{{Items: -1}, {Mebibytes: -1}, {Items: maxItems + 1}, {Mebibytes: 1 << 62}} {
+		rec := agentRecord{Agent: agent("a", 1, "autonomous")}
+		rec.Spec.Limits = wrong
+		if _, err := rec.registration(kind.ByNamespace, defaults); err == nil {
+			t.Errorf("%+v is accepted", wrong)
+		}
 	}
 }

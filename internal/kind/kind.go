@@ -6,6 +6,7 @@
 package kind
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,6 +68,15 @@ type Agent struct {
 	Project        string // hub: AppProject of its cluster, from the cluster Secret; empty if none
 	ExcludedScopes string // hub: scopes that are not replicated, each between commas
 	Allow          Allow  // hub: what an autonomous agent may set on its replicas
+	Limits         Limits // hub
+}
+
+// Limits bound what the hub stores for an agent. They apply to each kind. Zero means the default.
+type Limits struct{ Items, Bytes int }
+
+// Or returns the limits with those of other where they are zero.
+func (l Limits) Or(other Limits) Limits {
+	return Limits{Items: cmp.Or(l.Items, other.Items), Bytes: cmp.Or(l.Bytes, other.Bytes)}
 }
 
 // Excludes reports whether a scope is not replicated for an agent.

@@ -28,6 +28,7 @@ type agentTasks struct {
 type queuedTask struct {
 	do      task
 	agent   string
+	bytes   int                    // of the object that is written
 	session bool                   // belongs to the agent's session and ends with it
 	cancel  func() reconcile.Input // ends the task without running it; nil if it cannot be canceled
 }

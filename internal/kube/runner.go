@@ -35,7 +35,7 @@ type RunnerConfig struct {
 	Watches    []Watch
 	Namespaces NamespacePolicy // of missing namespaces
 	Parallel   int             // maximum number of requests in flight
-	PerAgent   int             // maximum number of requests in flight for one agent; if zero, there is none
+	PerAgent   AgentLimits     // of writes; zero on an agent
 	Jitter     func() float64
 	Log        *slog.Logger
 	Trace      *trace.Tracer // of writes; may be nil
@@ -47,6 +47,12 @@ type RunnerConfig struct {
 	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
 	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
+}
+
+// AgentLimits limit the writes for one agent, so that it cannot slow down the API server for the others.
+type AgentLimits struct {
+	Parallel    int // maximum number of requests in flight
+	Rate, Burst int // writes per second in the long run, and at once. Each 16 KiB of an object count as one more.
 }
 
 // Handlers receive the decisions of the core.
@@ -86,8 +92,11 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 		h.own[w.Resource] = h.Watch(w, h.Post)
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
-	h.writer.trace, h.writer.remember, h.writer.latency, h.writer.queue.perAgent = cfg.Trace, cfg.Remember, cfg.WriteLatency, cfg.PerAgent
 	h.writer.deleted = cfg.Deleted
+	h.writer.trace, h.writer.remember, h.writer.latency, h.writer.queue.perAgent = cfg.Trace, cfg.Remember, cfg.WriteLatency, cfg.PerAgent.Parallel
+	if cfg.PerAgent.Rate > 0 {
+		h.writer.budget = writeBudget{interval: time.Second / time.Duration(cfg.PerAgent.Rate), burst: cfg.PerAgent.Burst}
+	}
 	return h
 }
 

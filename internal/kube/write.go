@@ -38,6 +38,7 @@ type Writer struct {
 
 	mu       sync.Mutex
 	queue    queue
+	budget   writeBudget
 	workers  int
 	throttle writeThrottle
 }
@@ -65,6 +66,9 @@ const requestTimeout = 30 * time.Second
 func (w *Writer) Write(ctx context.Context, write reconcile.Write) {
 	span := w.startSpan(ctx, write)
 	one := queuedTask{agent: write.Agent, session: write.WhileOpen}
+	if write.Object != nil {
+		one.bytes = len(write.Object.Raw())
+	}
 	one.cancel = func() reconcile.Input {
 		f := &reconcile.Failure{Code: engine.Unavailable, Message: "the session ended"}
 		endSpan(span, f)
@@ -176,7 +180,7 @@ func (w *Writer) runWorker(ctx context.Context) {
 		limited, cancel := context.WithTimeout(ctx, requestTimeout)
 		in, err := one.do(limited)
 		cancel()
-		w.recordResult(ctx, one.agent, began, err)
+		w.recordResult(ctx, one, began, err)
 		if in != nil {
 			_ = w.sink(ctx, in) // fails only if ctx ends
 		}
@@ -184,10 +188,14 @@ func (w *Writer) runWorker(ctx context.Context) {
 }
 
 // recordResult adapts the throttle to the result of a request, and logs when a write outage begins and ends.
-func (w *Writer) recordResult(ctx context.Context, agent string, began time.Time, err error) {
+func (w *Writer) recordResult(ctx context.Context, one queuedTask, began time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.queue.done(agent)
+	if delay := w.budget.charge(one.agent, one.bytes, time.Now()); delay > 0 {
+		w.wg.Go(func() { w.doneAfter(ctx, one.agent, delay) })
+	} else {
+		w.queue.done(one.agent)
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
@@ -202,6 +210,17 @@ func (w *Writer) recordResult(ctx context.Context, agent string, began time.Time
 		w.log.InfoContext(ctx, "API server accepts writes again", "after", lasted.Round(time.Millisecond), "failures", failures, "queued", w.queue.len())
 	}
 	w.startWorkers(ctx)
+}
+
+// doneAfter ends a task of an agent that has used up its budget.
+func (w *Writer) doneAfter(ctx context.Context, agent string, delay time.Duration) {
+	backoff.Sleep(ctx, delay)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.done(agent)
+	if ctx.Err() == nil {
+		w.startWorkers(ctx)
+	}
 }
 
 // next returns the next task, as soon as the throttle permits. It returns false if the worker has to end.

@@ -31,6 +31,9 @@ type Config struct {
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
 
+	// Limits of what is stored for agents without limits of their own.
+	Limits kind.Limits
+
 	// Agents and their namespaces.
 	RequireRegistration bool // refuse agents without Agent or mode
 	NamespaceCreate     NamespaceCreate

@@ -74,12 +74,11 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// parallelWrites limits the concurrent writes of the reconciler, and writesPerAgent those for one agent: a flood of writes
-// for one agent must not slow down the API server for the others.
-const (
-	parallelWrites = 64
-	writesPerAgent = 8
-)
+// parallelWrites limits the concurrent writes of the reconciler.
+const parallelWrites = 64
+
+// writesPerAgent limits the writes for one agent. An API server on two cores accepts about 500 small writes per second.
+var writesPerAgent = kube.AgentLimits{Parallel: 4, Rate: 100, Burst: 1000}
 
 type principal struct {
 	cfg           Config
@@ -129,7 +128,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
-	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, ProxyAddress: cfg.ResourceProxy,
+	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,

@@ -75,6 +75,8 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
 	}
+	limits := reg.Agent.Limits.Or(kind.Limits{Items: n.cfg.Tuning.MaxItems, Bytes: n.cfg.Tuning.MaxBytes})
+	cfg.Tuning.MaxItems, cfg.Tuning.MaxBytes = limits.Items, limits.Bytes
 	cfg.Scopes = n.configs[reg.Agent.Mode]
 	if reg.Agent.Mode == kind.Managed {
 		cfg.Mappings = []string{string(kind.ByNamespace), string(kind.ByDestination)}

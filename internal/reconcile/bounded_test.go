@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -69,6 +70,71 @@ func TestLimits_AgentCannotFillHubMemory(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The limits of one agent come from its registration. What is stored stays if they become smaller.
+func TestLimits_OfRegistration(t *testing.T) {
+	p := newPair(t, kind.Autonomous)
+	limit := func(items int) {
+		t.Helper()
+		p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: kind.Autonomous, Mapping: kind.ByNamespace, HubNamespace: "w1", Limits: kind.Limits{Items: items}}})
+		p.connect()
+		p.settle()
+	}
+	stored := func() (n int, limit string) {
+		for r := range p.stores[kind.Hub].objects {
+			if r.Resource == kind.Applications {
+				n++
+			}
+		}
+		status, _ := p.sides[kind.Hub].Status("w1")
+		for _, s := range status.Scopes {
+			limit += s.Limit
+		}
+		return n, limit
+	}
+	limit(3)
+	for i := range 5 {
+		name := fmt.Sprintf("a%d", i)
+		p.user(kind.Spoke, ref("argocd", name), app("argocd", name, "default", "v1"))
+	}
+	for _, tc := range []struct {
+		items, want int
+		reached     string
+	}{{3, 3, "3 items"}, {1, 3, "1 items"}, {4, 4, "4 items"}, {0, 5, ""}} {
+		limit(tc.items)
+		if n, reached := stored(); n != tc.want || reached != tc.reached {
+			t.Errorf("limit %d: %d are stored, reached %q", tc.items, n, reached)
+		}
+	}
+	status, _ := p.sides[kind.Hub].Status("w1")
+	if !status.Connected {
+		t.Error("not connected")
+	}
+}
+
+// A status that exceeds the limit is not stored. The hub's Application shows why and keeps the last one.
+func TestLimits_StatusTooLargeShowsCondition(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1",
+		Limits: kind.Limits{Bytes: 300}}})
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	for _, message := range []string{"small", strings.Repeat("x", 300)} {
+		p.change(kind.Spoke, ref("argocd", "a"), `{"health":{"status":"Healthy","message":"`+message+`"}}`, "status")
+		p.settle()
+	}
+	if got := string(p.hubApp().Get("status", "health", "message")); got != `"small"` {
+		t.Errorf("the hub has %s", got)
+	}
+	if got := p.hubConditions(); !strings.Contains(got, kind.ConditionError) || !strings.Contains(got, "300 bytes of scope status") {
+		t.Errorf("conditions %s", got)
+	}
+	p.change(kind.Spoke, ref("argocd", "a"), `{"health":{"status":"Healthy","message":"fits"}}`, "status")
+	p.waitSeconds(60)
+	if got := string(p.hubApp().Get("status", "health", "message")); got != `"fits"` || strings.Contains(p.hubConditions(), kind.ConditionError) {
+		t.Errorf("the hub has %s, conditions %s", got, p.hubConditions())
 	}
 }
 

@@ -56,6 +56,11 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 		o = kind.ShowDropped(o, &l.env, time.UnixMilli(int64(l.reconciler.now)))
 	}
 	r, wrong := l.peer.Rejection(kind.ApplicationScope, key)
+	if !wrong {
+		// Its status is not stored. All other reasons belong to the status itself, and the next one may be stored.
+		r, wrong = l.peer.Rejection(kind.StatusScope, key)
+		wrong = wrong && r.Code == engine.TooLarge
+	}
 	if reason := l.unsendable[itemName{kind.ApplicationScope, key}]; reason != "" {
 		r, wrong = engine.Rejection{Code: engine.Invalid, Message: reason}, true
 	}

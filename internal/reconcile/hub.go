@@ -147,6 +147,7 @@ func (l *agentSync) handleHubEvent(f engine.Event) {
 	case f.Type == engine.Finalized && f.Scope == kind.ApplicationScope:
 		l.finalize(f.Key)
 		return
+	case f.Scope == kind.StatusScope && (f.Code == engine.TooLarge || f.Type == engine.Accepted):
 	case f.Scope != kind.ApplicationScope && f.Scope != kind.CommandScope:
 		return
 	}

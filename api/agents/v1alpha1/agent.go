@@ -48,8 +48,18 @@ type Spec struct {
 	Allow []string `json:"allow,omitempty"`
 	// Shared lets the agent use the repo-server and Redis of the hub.
 	Shared bool `json:"shared,omitempty"`
+	// Limits bound what the hub stores for the agent.
+	Limits Limits `json:"limits,omitzero"`
 	// Suspended agents are disconnected and refused. Nothing is deleted.
 	Suspended bool `json:"suspended,omitempty"`
+}
+
+// Limits bound what the hub stores for an agent. They apply to each kind. If zero, the setting of the principal.
+type Limits struct {
+	// Items is the number of objects.
+	Items int64 `json:"items,omitempty"`
+	// Mebibytes is the size of their content.
+	Mebibytes int64 `json:"mebibytes,omitempty"`
 }
 
 // ClusterSecret is metadata of a cluster Secret, for the cluster generators of ApplicationSets.
@@ -90,7 +100,7 @@ type Status struct {
 	Holds []Hold `json:"holds,omitempty"`
 	// Pending counts what waits in the open session. If nil, the agent is not connected or not compared yet.
 	Pending *Pending `json:"pending,omitempty"`
-	// Conditions: Connected, Registered, Synced, Held, Writable.
+	// Conditions: Connected, Registered, Synced, Held, Writable, WithinLimits.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -155,6 +165,9 @@ const (
 	ConditionSynced     = "Synced"   // no item differs
 	ConditionHeld       = "Held"     // a hold waits for a confirmation
 	ConditionWritable   = "Writable" // the agent's API server accepts writes; absent if no write outage was reported
+
+	// ConditionWithinLimits reports whether the hub stores all items of the agent. It is absent if no limit was reached.
+	ConditionWithinLimits = "WithinLimits"
 )
 
 // Annotations that request an action from the principal.
