@@ -110,6 +110,18 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, owners
 	return d.done()
 }
 
-func (GPGKeyKind) Release(o *Object, _ *Env) *Object { return release(o) }
+// Release implements Remover. All GPG keys in an adopted ConfigMap came from the hub. They go, because Argo CD would
+// still trust them. Certificates and host keys stay: without them Argo CD cannot reach its repositories.
+func (GPGKeyKind) Release(o *Object, _ *Env) *Object {
+	released := release(o)
+	if o.Name() != gpgKeys {
+		return released
+	}
+	return released.changed(func(d *draft) {
+		for _, field := range trustFields {
+			setOrRemove(&d.top, field, nil)
+		}
+	})
+}
 
 func (GPGKeyKind) Keeps(o *Object) bool { return o.Annotation(AdoptedAnnotation) == "true" }

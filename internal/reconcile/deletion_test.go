@@ -229,3 +229,39 @@ func TestDeleteHooks_RunOnlyIfUserDeleted(t *testing.T) {
 		})
 	}
 }
+
+// Whose ConfigMap it is: the agent's if it carries our ownership and was not adopted. Then it goes with the hub's. If it
+// existed before, it stays, but the hub's keys must no longer be trusted.
+func TestRemoval_GPGKeys(t *testing.T) {
+	keys := kind.Ref{Resource: kind.ConfigMaps, Namespace: "argocd", Name: "argocd-gpg-keys-cm"}
+	body := func(data string) string {
+		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"argocd-gpg-keys-cm","namespace":"argocd","labels":{"made":"here"}}` + data + `}`
+	}
+	for name, before := range map[string]string{"created by the agent": "", "empty before": body(""), "with keys before": body(`,"data":{"BBBB":"two"},"binaryData":{"C":"AA=="}`)} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			if before != "" {
+				p.user(kind.Spoke, keys, before)
+			}
+			p.connect()
+			p.user(kind.Hub, keys, body(`,"data":{"AAAA":"one"}`))
+			if got := string(p.stores[kind.Spoke].objects[keys].Get("data")); got != `{"AAAA":"one"}` {
+				t.Fatalf("keys on the spoke: %s", got)
+			}
+			p.removeOnHub(keys, true)
+			o := p.stores[kind.Spoke].objects[keys]
+			switch {
+			case before == "" && o != nil:
+				t.Errorf("the agent created it, and it is still there: %s", o.Raw())
+			case before != "" && o == nil:
+				t.Error("it existed before, and was deleted")
+			case before != "" && (o.Get("data") != nil || o.Get("binaryData") != nil || o.Annotation(kind.SourceUID) != "" || len(o.Get("metadata", "labels")) == 0):
+				t.Errorf("it existed before; now it is %s", o.Raw())
+			}
+			writes := p.writes
+			if p.waitSeconds(120); p.writes != writes {
+				t.Errorf("%d writes at rest", p.writes-writes)
+			}
+		})
+	}
+}
