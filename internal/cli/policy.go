@@ -38,7 +38,7 @@ func (p *Program) policyCommand() *cobra.Command {
 		Long: `An AgentPolicy limits what the hub can do on a workload cluster. Users of that cluster write it. The hub cannot
 change it. The agent refuses what it forbids and shows the reason on the hub's Application.`,
 	}
-	cmd.AddCommand(p.policyTestCommand(), p.policyAdmissionCommand())
+	cmd.AddCommand(p.policyTestCommand(), p.policyAdmissionCommand(), p.policyRBACCommand())
 	return cmd
 }
 
@@ -276,22 +276,97 @@ CEL rules.`,
 			if err != nil {
 				return err
 			}
-			for i, object := range objects {
-				text, err := yaml.Marshal(object)
-				if err != nil {
-					return fmt.Errorf("encode as YAML: %w", err)
-				}
-				if i > 0 {
-					text = append([]byte("---\n"), text...)
-				}
-				if _, err := p.Stdout.Write(text); err != nil {
-					return err
-				}
-			}
-			return nil
+			return p.printObjects(objects)
 		},
 	}
 	cmd.Flags().StringSliceVar(&accounts, "service-account", nil, "Service accounts to limit, NAMESPACE/NAME. If unset, that of the application controller. With impersonation, list the impersonated accounts.")
 	options.addFlags(cmd)
 	return cmd
+}
+
+// printObjects prints objects as a stream of YAML documents.
+func (p *Program) printObjects(objects []map[string]any) error {
+	for i, object := range objects {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encode as YAML: %w", err)
+		}
+		if i > 0 {
+			text = append([]byte("---\n"), text...)
+		}
+		if _, err := p.Stdout.Write(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Program) policyRBACCommand() *cobra.Command {
+	var options policyOptions
+	var account string
+	cmd := &cobra.Command{
+		Use:   "rbac",
+		Short: "Print a service account with the rights of AgentPolicies",
+		Long: `Prints a ServiceAccount and its RBAC for Argo CD's impersonation: it can write what the AgentPolicies allow, and
+nothing else. An AppProject names it in destinationServiceAccounts, and application.sync.impersonation.enabled must be
+true in argocd-cm of the workload cluster.
+
+RBAC has no patterns. The output covers the namespaces and kinds that exist on the workload cluster now. Print and
+apply it again after a change of the AgentPolicies, a new namespace or a new CRD.`,
+		Example: `  argocd-agentctl policy rbac --agent-context w1 --service-account argocd/deployer | kubectl --context w1 apply -f -`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if account == "" {
+				return cmdline.UsageErrorf("--service-account is missing: set NAMESPACE/NAME of the service account")
+			}
+			env, list, err := options.load(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			spoke, err := p.spoke()
+			if err != nil {
+				return err
+			}
+			found, err := spoke.kube.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{})
+			if err != nil {
+				return spoke.explain(err)
+			}
+			namespaces := make([]string, 0, len(found.Items))
+			for _, ns := range found.Items {
+				namespaces = append(namespaces, ns.Name)
+			}
+			resources, err := spoke.resources()
+			if err != nil {
+				return err
+			}
+			objects, err := policy.RBAC(env, list, account, namespaces, resources)
+			if err != nil {
+				return err
+			}
+			return p.printObjects(objects)
+		},
+	}
+	cmd.Flags().StringVar(&account, "service-account", "", "Service account to create, NAMESPACE/NAME.")
+	options.addFlags(cmd)
+	return cmd
+}
+
+// resources returns what the API server serves, without subresources.
+func (c *cluster) resources() ([]policy.APIResource, error) {
+	lists, err := c.kube.Discovery().ServerPreferredResources()
+	if err != nil {
+		return nil, fmt.Errorf("discover resources of the %s: %w", c.role, c.explain(err))
+	}
+	var out []policy.APIResource
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("discover resources of the %s: %w", c.role, err)
+		}
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				out = append(out, policy.APIResource{Group: gv.Group, Plural: r.Name, Kind: r.Kind, Namespaced: r.Namespaced})
+			}
+		}
+	}
+	return out, nil
 }

@@ -22,9 +22,9 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 	}
 	users := make([]string, 0, len(accounts))
 	for _, account := range accounts {
-		namespace, name, ok := strings.Cut(account, "/")
-		if !ok || namespace == "" || name == "" {
-			return nil, fmt.Errorf("service account %q: use NAMESPACE/NAME", account)
+		namespace, name, err := splitAccount(account)
+		if err != nil {
+			return nil, err
 		}
 		users = append(users, "system:serviceaccount:"+namespace+":"+name)
 	}
@@ -38,10 +38,10 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 			by = "AgentPolicy " + c.name
 		}
 		if c.spec.DestinationNamespaces != nil {
-			add(`request.namespace == "" || `+matchesAny("request.namespace", c.spec.DestinationNamespaces), by+" (destinationNamespaces): the namespace is not allowed")
+			add(`variables.namespace == "" || `+matchesAny("variables.namespace", c.spec.DestinationNamespaces), by+" (destinationNamespaces): the namespace is not allowed")
 		}
 		for _, ns := range p.protected(&c, []byte(`{}`)) {
-			expression := "!" + matchesAny("request.namespace", []string{ns})
+			expression := "!" + matchesAny("variables.namespace", []string{ns})
 			if ns == env.ArgoNamespace && len(c.spec.ArgoCDKinds) > 0 {
 				expression += fmt.Sprintf(` || request.kind.group == "argoproj.io" && request.kind.kind in %s`, celStrings(c.spec.ArgoCDKinds))
 			}
@@ -58,7 +58,7 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 	own := []string{
 		`request.kind.group == "argoproj.io" && request.kind.kind == "Application" && request.operation == "UPDATE" && object.spec == oldObject.spec`,
 		`request.kind.group in ["", "events.k8s.io"] && request.kind.kind == "Event"`,
-		fmt.Sprintf(`request.kind.kind == "ConfigMap" && request.namespace == %q && request.name == "argocd-app-controller-shard-cm"`, env.ArgoNamespace),
+		fmt.Sprintf(`request.kind.kind == "ConfigMap" && variables.namespace == %q && request.name == "argocd-app-controller-shard-cm"`, env.ArgoNamespace),
 	}
 	labels := map[string]any{"app.kubernetes.io/part-of": "argocd-agent"}
 	return []map[string]any{
@@ -68,12 +68,14 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 			"spec": map[string]any{
 				"failurePolicy": "Fail",
 				"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
-					"apiGroups": []any{"*"}, "apiVersions": []any{"*"}, "resources": []any{"*"}, "operations": []any{"CREATE", "UPDATE", "DELETE"},
+					"apiGroups": []any{"*"}, "apiVersions": []any{"*"}, "resources": []any{"*/*"}, "operations": []any{"CREATE", "UPDATE", "DELETE"},
 				}}},
 				"matchConditions": []any{map[string]any{"name": "application-controller", "expression": "request.userInfo.username in " + celStrings(users)}},
 				"variables": []any{
-					// The namespace of a request for a Namespace is that Namespace.
-					map[string]any{"name": "namespaced", "expression": `request.namespace != "" && !(request.kind.group == "" && request.kind.kind == "Namespace")`},
+					// A request for a cluster-scoped object has no namespace. The namespace of a request for a Namespace is that
+					// Namespace, so the rules for namespaces also hold for it.
+					map[string]any{"name": "namespace", "expression": `has(request.namespace) ? request.namespace : ""`},
+					map[string]any{"name": "namespaced", "expression": `variables.namespace != "" && !(request.kind.group == "" && request.kind.kind == "Namespace")`},
 					map[string]any{"name": "own", "expression": "(" + strings.Join(own, ") || (") + ")"},
 				},
 				"validations": validations,
@@ -85,6 +87,14 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 			"spec":     map[string]any{"policyName": name, "validationActions": []any{"Deny"}},
 		},
 	}, nil
+}
+
+func splitAccount(account string) (namespace, name string, err error) {
+	namespace, name, ok := strings.Cut(account, "/")
+	if !ok || namespace == "" || name == "" {
+		return "", "", fmt.Errorf("service account %q: use NAMESPACE/NAME", account)
+	}
+	return namespace, name, nil
 }
 
 // matchesAny is a CEL expression that is true if a string matches one of the globs.

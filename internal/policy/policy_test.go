@@ -2,6 +2,8 @@ package policy
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,5 +189,45 @@ func TestOperation_RepeatedKeyIsRefused(t *testing.T) {
 		if p.Operation(app(t, `{"project":"p","source":{"repoURL":"https://git/a"}}`), []byte(operation)) == nil {
 			t.Errorf("%s is allowed", operation)
 		}
+	}
+}
+
+func TestRBAC_GrantsOnlyWhatIsAllowed(t *testing.T) {
+	resources := []APIResource{
+		{"", "configmaps", "ConfigMap", true}, {"", "secrets", "Secret", true}, {"apps", "deployments", "Deployment", true},
+		{"", "namespaces", "Namespace", false}, {"rbac.authorization.k8s.io", "clusterroles", "ClusterRole", false},
+	}
+	namespaces := []string{"team-b", "argocd", "argocd-agent", "team-a", "kube-system"}
+	list := []v1alpha1.AgentPolicy{
+		{Spec: v1alpha1.PolicySpec{DestinationNamespaces: []string{"team-*", "argocd"}, ArgoCDKinds: []string{"Application"}, NamespacedKinds: []v1alpha1.GroupKind{{Group: "", Kind: "ConfigMap"}, {Group: "apps", Kind: "*"}}}},
+		{Spec: v1alpha1.PolicySpec{ClusterKinds: []v1alpha1.GroupKind{{Group: "", Kind: "Namespace"}}, ProtectedNamespaces: []string{"team-b"}}},
+	}
+	objects, err := RBAC(managed, list, "ci/deployer", namespaces, resources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, o := range objects {
+		meta := o["metadata"].(map[string]any)
+		line := fmt.Sprint(o["kind"], " ", meta["namespace"], " ", meta["name"])
+		if rules, ok := o["rules"].([]any); ok {
+			for _, r := range rules {
+				line += fmt.Sprint(" ", r.(map[string]any)["apiGroups"], r.(map[string]any)["resources"])
+			}
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"ServiceAccount ci deployer",
+		"ClusterRole <nil> argocd-agent-deployer [] [configmaps] [apps] [deployments]",
+		"RoleBinding team-a argocd-agent-deployer",
+		"ClusterRole <nil> argocd-agent-deployer-cluster [] [namespaces]",
+		"ClusterRoleBinding <nil> argocd-agent-deployer-cluster",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if _, err := RBAC(managed, list, "deployer", namespaces, resources); err == nil {
+		t.Error("a service account without a namespace is accepted")
 	}
 }
