@@ -4,9 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,6 +191,27 @@ func TestPrincipal_RequiresRegistrationByDefault(t *testing.T) {
 		}
 		if got.principal.RequireRegistration != required {
 			t.Errorf("%q: registration is required: %v", args, !required)
+		}
+	}
+}
+
+func TestPrincipal_SizesFollowMemoryLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() { debug.SetMemoryLimit(before) })
+	for limit, want := range map[int64][3]int{math.MaxInt64: {512, 256, 128}, 512 << 20: {64, 64, 64}} {
+		if debug.SetMemoryLimit(limit); limit != math.MaxInt64 {
+			debug.SetMemoryLimit(int64(memoryLimitShare * float64(limit)))
+		}
+		got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--listen-host", "127.0.0.1", "--listen-port", freePort(t), "--metrics-port", "0", "--healthz-port", "0",
+			"--resource-proxy-port", freePort(t), "--redis-proxy-port", freePort(t), "--agent-max-items", "7", "--shared-redis-max-mebibytes", "3")
+		cfg := got.principal
+		if cfg == nil {
+			t.Fatal(got.stderr)
+		}
+		round := func(bytes int) int { return (bytes + 1<<19) >> 20 }
+		sizes := [3]int{round(cfg.Limits.Bytes), round(cfg.Live.RedisCacheBytes), round(int(cfg.Shared.RedisLimits.Passing))}
+		if sizes != want || cfg.Limits.Items != 7 || cfg.Shared.RedisLimits.Total != 3<<20 {
+			t.Errorf("limit %d: %v, %+v, %+v", limit, sizes, cfg.Limits, cfg.Shared.RedisLimits)
 		}
 	}
 }

@@ -191,6 +191,7 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	if cfg.Limits.Bytes = s.agentMebibytes << 20; cfg.Limits.Bytes == 0 {
 		cfg.Limits.Bytes = shareOfMemory(8, 16<<20, 512<<20)
 	}
+	cfg.Live.RedisCacheBytes = shareOfMemory(8, 16<<20, 256<<20)
 	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err

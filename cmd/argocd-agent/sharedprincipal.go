@@ -13,6 +13,8 @@ type principalShared struct {
 	address   string
 	plaintext bool
 	ca        string
+
+	redisMebibytes int
 }
 
 func (s *principalShared) declare(f *flags) {
@@ -20,6 +22,8 @@ func (s *principalShared) declare(f *flags) {
 	f.add("shared-mode-agents", list(&s.agents, "PATTERNS"),
 		"Agents that can use the hub's repo-server, for repositories of their projects, and the hub's Redis, for a separate cache. "+
 			"Comma-separated names, or patterns with * and ?. In addition, agents with spec.shared.").defaultText("none")
+	f.add("shared-redis-max-mebibytes", number(&s.redisMebibytes, "NUMBER", 2048, 1, 1<<20),
+		"Size of the values, in MiB, that all of them store in the hub's Redis. One agent stores at most 512 MiB.")
 	f.add("shared-repo-server-address", text(&s.address, "HOST:PORT", "argocd-repo-server:8081"),
 		"Address of the repo-server that they use. The Redis is that of --redis-server-address.")
 	f.add("shared-repo-server-plaintext", boolean(&s.plaintext, false), "Connect to that repo-server without TLS.")
@@ -39,6 +43,8 @@ func (s *principalShared) check(f *flags) {
 
 func (s *principalShared) config(redis *redisSettings, cfg *principal.Config) (err error) {
 	cfg.Shared.Agents, cfg.Shared.RepoServer = s.agents, s.address
+	cfg.Shared.RedisLimits.Total = int64(s.redisMebibytes) << 20
+	cfg.Shared.RedisLimits.Passing = int64(shareOfMemory(8, 32<<20, 128<<20))
 	if cfg.Shared.Redis, err = redis.endpoint(); err != nil || s.plaintext {
 		return err
 	}

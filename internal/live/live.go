@@ -44,6 +44,7 @@ type Settings struct {
 	Redis           net.Listener // of the Redis proxy; if nil, it is off
 	HubRedis        redis.Endpoint
 	RedisCompressed bool // as Argo CD on the hub is configured
+	RedisCacheBytes int  // of cached values of agents; if zero, the default
 
 	// Access is written to cluster Secrets that the principal creates. If nil, credentials are not shared.
 	Access *Access
@@ -108,7 +109,7 @@ func New(cfg Config) *Live {
 		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)
 	}
 	if cfg.Redis != nil {
-		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, Log: cfg.Log})
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, CacheBytes: cfg.RedisCacheBytes, Log: cfg.Log})
 		l.clusters = redis.NewClusterInfo(cfg.HubRedis, l.dialRedis, l.clusterStates, cfg.RedisCompressed, cfg.Log)
 	}
 	cfg.Registry.OnChange(l.agentChanged)

@@ -29,6 +29,7 @@ type Settings struct {
 	RepoServer    string      // host:port; if empty, shared mode is off
 	RepoServerTLS *tls.Config // if nil, plaintext
 	Redis         redis.Endpoint
+	RedisLimits   redis.TenantLimits
 }
 
 // Config is what a Services needs.
@@ -82,7 +83,7 @@ func New(cfg Config) *Services {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if cfg.RepoServer != "" {
 		s.repos = sharedmode.NewRepoServer(sharedmode.RepoConfig{Address: cfg.RepoServer, TLS: cfg.RepoServerTLS, Rules: s.rulesOf, Log: cfg.Log})
-		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: cfg.Registry.Incarnation, Log: cfg.Log}
+		s.tenants = &redis.Tenants{Redis: cfg.Redis, Allowed: s.allowed, Incarnation: cfg.Registry.Incarnation, Limits: cfg.RedisLimits, Log: cfg.Log}
 	}
 	return s
 }

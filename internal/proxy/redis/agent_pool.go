@@ -12,7 +12,6 @@ const (
 	agentConnIdle = time.Minute
 	maxAgentConns = 8                // to one agent, for requests
 	maxValue      = 64 << 20         // bytes of an uncompressed value
-	cacheBytes    = 256 << 20        // of all cached values
 	cacheMaxAge   = 10 * time.Minute // a fresh value is requested again after this time
 	startPeriod   = 10 * time.Second // in which agents connect to a principal that has started
 )

@@ -43,6 +43,8 @@ type Config struct {
 	StaleAfter time.Duration // 500 ms
 	Timeout    time.Duration // 2 s
 
+	CacheBytes int // of all cached values: 256 MiB
+
 	CacheIdle time.Duration // a value that is not read for this time is not kept fresh: 2 min
 
 	// MaxClients limits the clients, and with them the connections to the hub's Redis: 5,000. Redis accepts 10,000 by
@@ -61,6 +63,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	orDefault(&c.StaleAfter, 500*time.Millisecond)
 	orDefault(&c.Timeout, 2*time.Second)
+	orDefault(&c.CacheBytes, 256<<20)
 	orDefault(&c.CacheIdle, 2*time.Minute)
 	orDefault(&c.MaxClients, 5_000)
 	orDefault(&c.MaxPipeline, 1024)

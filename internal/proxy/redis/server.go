@@ -46,7 +46,7 @@ type Stats struct {
 func New(cfg Config) *Server {
 	srv := &Server{cfg: cfg.withDefaults(), clients: map[*clientConn]bool{}}
 	srv.agents = agentPool{
-		cfg: &srv.cfg, cache: newCache(cacheBytes), tasks: &srv.tasks, counts: &srv.counts,
+		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, counts: &srv.counts,
 		clients: map[string]*agentClient{},
 	}
 	return srv

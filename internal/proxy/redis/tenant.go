@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -31,14 +32,18 @@ type Tenants struct {
 
 	mu     sync.Mutex
 	quotas map[string]*tenantQuota // by agent
+	stored atomic.Int64            // bytes of all agents
+
+	droppedAt time.Time // when expired keys of all agents were dropped
 }
 
-// TenantLimits bound the resources of one agent. Zero selects the default.
+// TenantLimits bound the resources of one agent and, with Total, of all agents. Zero selects the default.
 type TenantLimits struct {
 	Value   int           // bytes of one request or reply: 32 MiB
 	Passing int64         // bytes of large requests and replies in memory: 128 MiB
 	Waiting int64         // bytes of requested values that Redis buffers: 64 MiB, and at least one value
 	Bytes   int64         // bytes of all stored values: 512 MiB
+	Total   int64         // bytes of the stored values of all agents: 2 GiB
 	Keys    int           // stored keys: 100,000
 	Stall   time.Duration // a connection that takes no bytes is closed: 30 s
 }
@@ -49,6 +54,7 @@ func (l TenantLimits) withDefaults() TenantLimits {
 	orDefault(&l.Waiting, 64<<20)
 	l.Waiting = max(l.Waiting, int64(l.Value)+maxName)
 	orDefault(&l.Bytes, 512<<20)
+	orDefault(&l.Total, 2<<30)
 	orDefault(&l.Keys, 100_000)
 	orDefault(&l.Stall, 30*time.Second)
 	return l
@@ -74,7 +80,30 @@ func (t *Tenants) prefix(agent string) string {
 func (t *Tenants) Forget(agent string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if q := t.quotas[agent]; q != nil {
+		q.mu.Lock()
+		clear(q.keys)
+		q.addBytes(-q.bytes)
+		q.total = new(atomic.Int64) // a connection may still use it
+		q.mu.Unlock()
+	}
 	delete(t.quotas, agent)
+}
+
+// dropExpired removes what has expired from the quotas of all agents, at most once per second, because that takes time.
+func (t *Tenants) dropExpired() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if now.Sub(t.droppedAt) < time.Second {
+		return
+	}
+	t.droppedAt = now
+	for _, q := range t.quotas {
+		q.mu.Lock()
+		q.dropExpired(now)
+		q.mu.Unlock()
+	}
 }
 
 func (t *Tenants) quota(agent string, limits TenantLimits) *tenantQuota {
@@ -86,7 +115,7 @@ func (t *Tenants) quota(agent string, limits TenantLimits) *tenantQuota {
 			t.quotas = map[string]*tenantQuota{}
 		}
 		q = &tenantQuota{
-			keys: map[keyHash]quotaEntry{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting),
+			total: &t.stored, keys: map[keyHash]quotaEntry{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting),
 		}
 		t.quotas[agent] = q
 	}

@@ -124,6 +124,9 @@ func (s *tenantConn) forwardKeys(name string, args [][]byte) error {
 			why = fmt.Sprintf("%s requires a time to live of at most %s", name, maxLife)
 		}
 		if why == "" {
+			if s.tenants.stored.Load()+int64(len(args[2])) > s.limits.Total {
+				s.tenants.dropExpired()
+			}
 			why = s.quota.charge(s.agent, args[1], len(args[1])+len(args[2]), life, conditional, s.limits)
 		}
 		if why != "" {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -14,6 +15,8 @@ import (
 type tenantQuota struct {
 	passing *semaphore.Weighted // bytes of large requests and replies in memory
 	reads   *semaphore.Weighted // bytes of values that Redis was asked for and has not returned
+
+	total *atomic.Int64 // bytes of all agents
 
 	mu    sync.Mutex
 	keys  map[keyHash]quotaEntry
@@ -50,26 +53,41 @@ func (q *tenantQuota) charge(agent string, name []byte, size int, life time.Dura
 	full := func() bool {
 		return q.bytes-int64(old.size)+int64(size) > limits.Bytes || !known && len(q.keys) >= limits.Keys
 	}
-	if full() {
-		for expired, e := range q.keys {
-			if now.After(e.until) {
-				q.drop(expired)
-			}
-		}
+	totalFull := func() bool { return q.total.Load()-int64(old.size)+int64(size) > limits.Total }
+	if full() || totalFull() {
+		q.dropExpired(now)
 		old, known = q.keys[key]
+	}
+	if totalFull() {
+		return fmt.Sprintf("all agents store %d bytes on the hub, the limit is %d bytes", q.total.Load(), limits.Total)
 	}
 	if full() {
 		return fmt.Sprintf("agent %s stores %d values with %d bytes on the hub, the limit is %d values with %d bytes",
 			agent, len(q.keys), q.bytes, limits.Keys, limits.Bytes)
 	}
-	q.bytes += int64(size - old.size)
+	q.addBytes(int64(size - old.size))
 	q.keys[key] = quotaEntry{size: size, until: until}
 	return ""
 }
 
+// addBytes changes the number of stored bytes. The caller must hold q.mu.
+func (q *tenantQuota) addBytes(n int64) {
+	q.bytes += n
+	q.total.Add(n)
+}
+
+// dropExpired removes keys that have expired. The caller must hold q.mu.
+func (q *tenantQuota) dropExpired(now time.Time) {
+	for expired, e := range q.keys {
+		if now.After(e.until) {
+			q.drop(expired)
+		}
+	}
+}
+
 // drop removes a key. The caller must hold q.mu.
 func (q *tenantQuota) drop(key keyHash) {
-	q.bytes -= int64(q.keys[key].size)
+	q.addBytes(-int64(q.keys[key].size))
 	delete(q.keys, key)
 }
 
@@ -92,7 +110,7 @@ func (q *tenantQuota) rename(oldName, newName []byte) {
 	q.drop(from)
 	q.drop(to)
 	q.keys[to] = e
-	q.bytes += int64(e.size)
+	q.addBytes(int64(e.size))
 }
 
 // weigh returns the largest number of bytes that the values of keys can have. Redis buffers replies without a limit, so an

@@ -190,3 +190,32 @@ func TestTenants_RepliesBeforeQuit(t *testing.T) {
 		t.Errorf("got %q", rest)
 	}
 }
+
+func TestTenantQuota_LimitsAllAgents(t *testing.T) {
+	tenants := &Tenants{}
+	limits := TenantLimits{Total: 100}.withDefaults()
+	charge := func(agent, key string, size int, life time.Duration) string {
+		return tenants.quota(agent, limits).charge(agent, []byte(key), size, life, false, limits)
+	}
+	if why := charge("w1", "a", 60, time.Hour) + charge("w2", "a", 40, -time.Second); why != "" {
+		t.Fatal(why)
+	}
+	if why := charge("w3", "a", 1, time.Hour); !strings.Contains(why, "all agents store 100 bytes") {
+		t.Errorf("beyond the total: %q", why)
+	}
+	if why := charge("w1", "a", 50, time.Hour); why != "" {
+		t.Errorf("a smaller value: %s", why)
+	}
+	tenants.dropExpired() // of w2
+	if why := charge("w3", "a", 50, time.Hour); why != "" {
+		t.Errorf("after values have expired: %s", why)
+	}
+	tenants.Forget("w1")
+	if n := tenants.stored.Load(); n != 50 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	tenants.quota("w3", limits).remove([]byte("a"))
+	if n := tenants.stored.Load(); n != 0 {
+		t.Errorf("%d bytes are counted after the deletion", n)
+	}
+}
