@@ -167,6 +167,14 @@ func (p *Program) RestartWith(ctx context.Context, flag, value string) error {
 	return p.WaitReady(ctx, p.ready)
 }
 
+// RestartWithEnv restarts a process with a changed variable of its environment, and waits until it is ready.
+func (p *Program) RestartWithEnv(ctx context.Context, name, value string) error {
+	if err := p.Restart(proc.Change{Env: map[string]string{name: value}}); err != nil {
+		return fmt.Errorf("restart with %s=%s: %w", name, value, err)
+	}
+	return p.WaitReady(ctx, p.ready)
+}
+
 func (p *Program) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
