@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
@@ -49,7 +50,7 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit,
+		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit, MayImpersonate: l.mayImpersonate,
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}
@@ -186,6 +187,14 @@ func (l *liveAccess) localName(group, plural, namespace, name string) (localName
 		return here[0], here[1]
 	}
 	return namespace, name
+}
+
+// mayImpersonate reports whether the AppProject of an Application names a ServiceAccount. It asks the core, so that a project
+// that has just changed counts.
+func (l *liveAccess) mayImpersonate(ctx context.Context, app, user string) bool {
+	var may atomic.Bool // Do can return before the core has answered
+	err := l.a.runner.Do(ctx, func(n *reconcile.Reconciler) { may.Store(n.MayImpersonate(app, user)) })
+	return err == nil && may.Load()
 }
 
 func (l *liveAccess) names() []string {

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"strings"
+
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
@@ -62,4 +64,28 @@ func (n *Reconciler) Application(agent, instance string) *kind.Object {
 		return nil
 	}
 	return kind.PlacedApplication(instance, &l.env)
+}
+
+// MayImpersonate reports whether the AppProject of a spoke's Application names the user, a ServiceAccount, for its
+// deployment. If instance is empty, any Application of the cluster counts. An instance is the name of an Application or,
+// outside of Argo CD's namespace, namespace_name.
+func (n *Reconciler) MayImpersonate(instance, user string) bool {
+	names := func(app *kind.Object) bool {
+		project := n.cache.get(n.projectRef(kind.ProjectOf(app)))
+		return project != nil && user != "" && kind.ServiceAccountUser(app, project) == user
+	}
+	if instance != "" {
+		ref := kind.Ref{Resource: kind.Applications, Namespace: n.cfg.ArgoNamespace, Name: instance}
+		if namespace, name, other := strings.Cut(instance, "_"); other {
+			ref.Namespace, ref.Name = namespace, name
+		}
+		app := n.cache.get(ref)
+		return app != nil && names(app)
+	}
+	for _, app := range n.cache.tables[kind.Applications].objects {
+		if names(app) {
+			return true
+		}
+	}
+	return false
 }

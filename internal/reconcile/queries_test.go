@@ -64,3 +64,35 @@ func TestQueries_FindApplicationByArgoCDName(t *testing.T) {
 		t.Error("an Application with another destination is found")
 	}
 }
+
+func TestQueries_ImpersonationNeedsAppProjectOfApplication(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	project := func(name, accounts string) {
+		p.user(kind.Spoke, projectRef(name), `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"`+name+`","namespace":"argocd"},"spec":{"destinationServiceAccounts":`+accounts+`}}`)
+	}
+	application := func(namespace, name, project string) {
+		p.user(kind.Spoke, ref(namespace, name), `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"`+name+`","namespace":"`+namespace+`"},"spec":{"project":"`+project+`","destination":{"namespace":"team"}}}`)
+	}
+	project("listed", `[{"server":"*","namespace":"team","defaultServiceAccount":"deployer"}]`)
+	project("unused", `[{"server":"*","namespace":"team","defaultServiceAccount":"unused"}]`)
+	project("silent", `[]`)
+	application("argocd", "a", "listed")
+	application("argocd", "b", "silent")
+	application("argocd", "c", "missing")
+	application("apps", "d", "listed")
+	p.connect()
+	spoke := p.sides[kind.Spoke]
+	const deployer, unused = "system:serviceaccount:team:deployer", "system:serviceaccount:team:unused"
+	for _, c := range []struct {
+		instance, user string
+		may            bool
+	}{
+		{"a", deployer, true}, {"apps_d", deployer, true}, {"", deployer, true},
+		{"b", deployer, false}, {"c", deployer, false}, {"no-such", deployer, false}, {"a", unused, false}, {"", unused, false},
+		{"a", "", false}, {"b", "", false}, {"", "", false}, {"a", "system:serviceaccount:team:other", false}, {"a", "admin", false},
+	} {
+		if got := spoke.MayImpersonate(c.instance, c.user); got != c.may {
+			t.Errorf("%q as %q: %v", c.instance, c.user, got)
+		}
+	}
+}

@@ -120,6 +120,8 @@ func TestAuditLog_RecordsActionsOnBothSides(t *testing.T) {
 		t.Errorf("%+v", line)
 	}
 
+	t.Run("impersonation", func(t *testing.T) { impersonation(t, w, through, hubLog) })
+
 	agent.limit(t, map[string]any{"destinationNamespaces": []any{"x"}})
 	refused := w.hub.app("managed", "refused")
 	refused.create(t, appSpec{repo: "https://git.example/x", destination: "managed", namespace: "kube-system"}.object())
@@ -141,5 +143,74 @@ func TestAuditLog_RecordsActionsOnBothSides(t *testing.T) {
 		} else {
 			t.Logf("%s:\n%s", filepath.Base(file), text)
 		}
+	}
+}
+
+// impersonation acts as the ServiceAccount that an AppProject of the hub names, as Argo CD does, against a real API server.
+func impersonation(t *testing.T, w *testEnv, through, hubLog string) {
+	t.Helper()
+	agent := w.managed()
+	const deployer, other = "system:serviceaccount:team:deployer", "system:serviceaccount:team:other"
+	w.hub.project("accounts").create(t, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "AppProject", "spec": map[string]any{
+		"sourceRepos": []any{"*"}, "sourceNamespaces": []any{"*"}, "destinations": []any{map[string]any{"name": "managed", "namespace": "team"}},
+		"destinationServiceAccounts": []any{map[string]any{"server": "*", "namespace": "team", "defaultServiceAccount": "deployer"}}}})
+	w.hub.app("managed", "accounts").create(t, appSpec{project: "accounts", repo: "https://git.example/x", destination: "managed", namespace: "team"}.object())
+	agent.spoke.app(lab.ArgoCDNamespace, "accounts").becomes(t)
+	agent.spoke.ensureNamespace(t, "team")
+	agent.spoke.object(configMaps, "team", "deployed").create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+	as := func(user string, args ...string) (string, error) {
+		out, err := w.hubCommand(t, through, append([]string{"-n", "team", "--as", user}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	denied := func(user, want string, args ...string) {
+		t.Helper()
+		await(t, "refusal of "+user, func() error {
+			if out, err := as(user, args...); err == nil || !strings.Contains(out, want) {
+				return fmt.Errorf("%s %q: %v: %s", user, args, err, out)
+			}
+			return nil
+		})
+	}
+	get := []string{"get", "--raw", "/api/v1/namespaces/team/configmaps/deployed"}
+	grant := func(manifest string) {
+		t.Helper()
+		if err := agent.spoke.Apply(t.Context(), manifest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	role := func(name, rule, subject string) string {
+		return fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: %[1]s, namespace: team}, rules: [%[2]s]}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %[1]s, namespace: team},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: %[1]s}, subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: "%[3]s"}]}
+`, name, rule, subject)
+	}
+
+	// The agent itself could read and delete the ConfigMap.
+	denied(other, "no AppProject of an Application on the workload cluster names it", get...)
+	denied("alice", "is not a ServiceAccount", get...)
+	denied(deployer, "cannot impersonate resource", get...)
+	grant(role("agent-impersonates", `{apiGroups: [""], resources: [serviceaccounts], resourceNames: [deployer, other], verbs: [impersonate]}`, agent.spoke.RunAs.User))
+	denied(deployer, `User "`+deployer+`" cannot get resource "configmaps"`, get...) // the account does not exist
+	grant(role("deployer", `{apiGroups: [""], resources: [configmaps], verbs: [get]}`, deployer))
+	await(t, "the permission of the account", func() error {
+		out, err := as(deployer, get...)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	denied(deployer, `User "`+deployer+`" cannot delete resource "configmaps"`, "delete", "--raw", "/api/v1/namespaces/team/configmaps/deployed")
+	denied(other, "no AppProject", get...)
+	findLine(t, agent.spoke.AuditLog, "the read as the account", func(l apiAudit) bool {
+		return l.Verb == "get" && strings.HasSuffix(l.RequestURI, "/configmaps/deployed") && l.ImpersonatedUser != nil && l.ImpersonatedUser.Username == deployer && l.ResponseStatus.Code == 200
+	})
+	findLine(t, hubLog, "the deletion as the account", func(l auditLine) bool {
+		return l.Action == "delete" && l.Object.Name == "deployed" && l.Impersonates == deployer && l.Result == "failed" && l.Code == "403"
+	})
+	agent.spoke.object(configMaps, "team", "deployed").is(t)
+	// An agent of an older release would send such a path to its API server, which serves nothing there.
+	if out, err := w.Command(t.Context(), "kubectl", "--kubeconfig", agent.spoke.Kubeconfig, "get", "--raw", "/impersonate.argocd-agent/"+deployer+"/api/v1/namespaces/team/configmaps/deployed").CombinedOutput(); err == nil || !strings.Contains(string(out), "NotFound") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

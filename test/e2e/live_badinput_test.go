@@ -161,7 +161,7 @@ func liveBadInput(t *testing.T, w *testEnv) {
 			}
 		}
 		// Headers about user and address have no effect. The certificate decides.
-		for _, header := range [][]string{{"Impersonate-User", "system:admin"}, {"X-Remote-User", "system:admin"}, {"Authorization", "Bearer x"}, {"Host", "elsewhere.example"}} {
+		for _, header := range [][]string{{"X-Remote-User", "system:admin"}, {"Authorization", "Bearer x"}, {"Host", "elsewhere.example"}} {
 			code, text, err := get(good, "/apis/authentication.k8s.io/v1", header...)
 			if code != http.StatusOK {
 				t.Errorf("%v: %d %s %v", header, code, text, err)
@@ -169,6 +169,10 @@ func liveBadInput(t *testing.T, w *testEnv) {
 			if code, text, err := get(good, "/api/v1/namespaces/kube-system/secrets", header...); code != http.StatusForbidden || !strings.Contains(text, "resource-proxy-level") {
 				t.Errorf("%v, and what belongs to no Application: %d %s %v", header, code, text, err)
 			}
+		}
+		// A request as another user is refused. It is not executed with the permissions of the agent.
+		if code, text, err := get(good, object, "Impersonate-User", "system:admin"); code != http.StatusForbidden || !strings.Contains(text, "is not a ServiceAccount") {
+			t.Errorf("%d %s %v", code, text, err)
 		}
 		works(t)
 	})

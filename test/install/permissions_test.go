@@ -143,6 +143,8 @@ func rightsAreMinimal(t *testing.T, l *lab.Lab) {
 		{"one as it is by default", "managed", agent, onSpoke, agentMay + readerMay + writerMay, writerMayNot},
 		{"one with terminals", "managed", agent, silent + ",agent.live.exec=true", agentMay + executorMay, executorMayNot},
 		{"one that shows Secrets", "managed", agent, onSpoke + ",agent.live.secrets=true", "get secrets default", "update secrets default\ndelete secrets default\ncreate pods/exec default"},
+		{"one that Argo CD can use to act as an account", "managed", agent, onSpoke + ",agent.live.serviceAccounts={default/deployer}", "impersonate serviceaccounts default/deployer",
+			"impersonate serviceaccounts default/other\nimpersonate serviceaccounts default\nimpersonate serviceaccounts argocd/deployer\nimpersonate users\nimpersonate groups"},
 		{"one with Applications everywhere", "managed", agent, silent + ",agent.settings.destination-based-mapping=true",
 			agentMay + "\nupdate applications.argoproj.io default\ncreate namespaces", "update appprojects.argoproj.io default\ndelete namespaces /default\nget secrets default"},
 		{"a principal", "hub", principal, onHub, principalMay, principalMayNot},

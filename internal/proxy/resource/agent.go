@@ -111,6 +111,9 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	if status != nil {
 		return status
 	}
+	if v.audited.impersonates, r.URL.Path, status = cutImpersonation(r.URL.Path); status != nil {
+		return status
+	}
 	v.request = parse(r, query)
 	v.audited.class = effectOf(r, &v.request)
 	v.span = startSpan(r.Context(), a.config.Trace, r, &v.request)
@@ -119,6 +122,18 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 	decider := decider{policy: policy, apps: a.config.Apps, kindOf: a.kinds.of, argocd: a.config.ArgoCD, autonomous: a.config.Autonomous}
 	if v.app, status = decider.decide(r, &v.request); status != nil {
 		return status
+	}
+	if user := v.audited.impersonates; user != "" {
+		app := v.app
+		if app == "" && v.request.Verb != "" { // the policy permits it for another reason
+			var err error
+			if app, _, err = decider.belongs(r.Context(), &v.request); err != nil {
+				return badGateway("the agent cannot resolve the resource: " + err.Error())
+			}
+		}
+		if status := a.mayImpersonate(r.Context(), app, user); status != nil {
+			return status
+		}
 	}
 	stripIdentity(r.Header)
 	if status := rejectStaleWrite(r, a.config.MaxWriteAge); status != nil {
@@ -171,6 +186,9 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.Header.Del("Expect")
 	v := agentRequestFrom(r.In.Context())
 	r.Out.Header.Set(auditIDHeader, v.audited.id)
+	if v.audited.impersonates != "" {
+		r.Out.Header.Set(impersonateUser, v.audited.impersonates)
+	}
 	v.span.Inject(r.Out.Header)
 }
 

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -33,6 +34,10 @@ type AgentConfig struct {
 
 	// LocalName maps the hub's name of an object to its name on this cluster. If nil, names are equal.
 	LocalName func(group, resource, namespace, name string) (localNamespace, localName string)
+
+	// MayImpersonate reports whether requests for objects of an Application may impersonate a ServiceAccount, by user name.
+	// If app is empty, any Application counts. If nil, no ServiceAccount can be impersonated.
+	MayImpersonate func(ctx context.Context, app, user string) bool
 
 	// MaskKey makes masks of equal Secret values equal across restarts. If empty, each Agent generates one.
 	MaskKey []byte

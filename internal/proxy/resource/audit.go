@@ -17,6 +17,8 @@ type audited struct {
 	class   class
 	request *Request
 	method  string
+
+	impersonates string // user name of a ServiceAccount, or ""
 }
 
 // effectOf returns the class of any request, also of one that is not for a resource.
@@ -69,7 +71,7 @@ func (a *audited) ended(code int, app string, refused *Status) {
 
 func (a *audited) record(app string) audit.Record {
 	q := a.request
-	r := audit.Record{Agent: a.agent, Type: audit.Live, Action: q.Verb, Caller: a.caller.User, CallerFrom: a.caller.From, Application: app, RequestID: a.id,
+	r := audit.Record{Agent: a.agent, Type: audit.Live, Action: q.Verb, Caller: a.caller.User, CallerFrom: a.caller.From, Impersonates: a.impersonates, Application: app, RequestID: a.id,
 		Object: audit.Object{Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Namespace: q.Namespace, Name: q.Name}}
 	if q.Verb == "" {
 		r.Action = strings.ToLower(a.method)

@@ -90,6 +90,7 @@ type hubRequest struct {
 	fromCache        bool
 	refused          *Status // by the Hub
 	audited          audited
+	path             string // as the caller sent it
 	span             *trace.Span
 
 	reading atomic.Bool // the caller's body
@@ -128,7 +129,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(status)
 		return
 	}
-	c.token = bearer(r.Header)
+	c.token, c.path = bearer(r.Header), r.URL.Path
 	c.request = parse(r, query)
 	c.audited.class = effectOf(r, &c.request)
 	recalls := h.revocations.Load()
@@ -137,6 +138,14 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.audited.agent, c.audited.caller = c.agent, h.config.User(r.TLS)
+	if strings.HasPrefix(c.path, impersonatePrefix) {
+		refuse(newStatus(http.StatusNotFound, "NotFound", "the path is reserved"))
+		return
+	}
+	if c.audited.impersonates, status = impersonated(r.Header); status != nil {
+		refuse(status)
+		return
+	}
 	c.span = startSpan(r.Context(), h.config.Trace, r, &c.request)
 	c.span.SetString(trace.Agent, c.agent)
 	c.document = documentPath(r) != ""
@@ -206,6 +215,9 @@ func (h *Hub) rewrite(r *httputil.ProxyRequest) {
 	c := hubRequestFrom(r.In.Context())
 	stripIdentity(r.Out.Header)
 	setCaller(r.Out.Header, c.audited.caller, c.audited.id)
+	if user := c.audited.impersonates; user != "" {
+		r.Out.URL.Path = impersonatePrefix + user + r.In.URL.Path
+	}
 	c.span.Inject(r.Out.Header)
 	r.Out.URL.Scheme = "http" // inside the tunnel, which is inside mTLS
 	r.Out.URL.Host = hostOf(c.agent)
@@ -237,7 +249,7 @@ func (h *Hub) modify(res *http.Response) error {
 	stripResponse(res.Header)
 	noHalfClose(res)
 	c.audited.begun(res, "")
-	if c.document {
+	if c.document && c.audited.impersonates == "" {
 		return h.discovery.capture(c.agent, res)
 	}
 	return nil
@@ -246,6 +258,7 @@ func (h *Hub) modify(res *http.Response) error {
 // fail responds to a request that got no response from the agent.
 func (h *Hub) fail(w http.ResponseWriter, r *http.Request, err error) {
 	c := hubRequestFrom(r.Context())
+	r.URL.Path = c.path
 	if cause := context.Cause(r.Context()); cause != nil {
 		var cut *statusError
 		if !errors.As(cause, &cut) { // the caller disconnected
