@@ -12,6 +12,7 @@ type agentLive struct {
 	level      resource.Level
 	namespaces []string
 	secrets    resource.Secrets
+	callers    resource.Callers
 
 	reads, writes, create, logs, exec bool
 
@@ -20,7 +21,7 @@ type agentLive struct {
 
 // policyFlags are the flags of the live access policy.
 var policyFlags = []string{resource.SettingLevel, resource.SettingNamespaces, resource.SettingReads, resource.SettingWrites,
-	resource.SettingCreate, resource.SettingLogs, resource.SettingExec, resource.SettingSecrets}
+	resource.SettingCreate, resource.SettingLogs, resource.SettingExec, resource.SettingSecrets, resource.SettingCallers}
 
 // redisFlags are the flags of redisSettings with variables that Argo CD uses, too.
 var redisFlags = []string{"redis-addr", "redis-username", "redis-password", "redis-creds-dir-path"}
@@ -41,6 +42,9 @@ func (s *agentLive) declare(f *flags) {
 	f.add(resource.SettingExec, boolean(&s.exec, true), "Allow exec sessions in pods and port forwarding.")
 	f.add(resource.SettingSecrets, cmdline.Choice(&s.secrets, resource.SecretsMasked, resource.SecretsMasked, resource.SecretsPlain),
 		"Values of Secrets: masked as in Argo CD, so that only changes are visible, or plain.")
+	f.add(resource.SettingCallers, cmdline.Choice(&s.callers, resource.CallersIgnored, resource.CallersIgnored, resource.CallersRecorded, resource.CallersImpersonated),
+		"Callers of live requests, as the hub knows them: ignore them, record them in the audit log of the API server, or also "+
+			"impersonate users, so that their requests have their permissions on this cluster. The agent needs the permission to impersonate.")
 	s.redis.declare(f, "redis-addr", "the local Argo CD")
 	for _, name := range redisFlags {
 		f.settings[name].env = environmentName(name)
@@ -69,6 +73,6 @@ func (s *agentLive) config(cfg *agent.Config) error {
 		return nil
 	}
 	endpoint, err := s.redis.endpoint()
-	cfg.Live = agent.Live{Resources: true, Policy: s.policy(), Redis: &endpoint}
+	cfg.Live = agent.Live{Resources: true, Policy: s.policy(), Callers: s.callers, Redis: &endpoint}
 	return err
 }

@@ -18,7 +18,8 @@ import (
 type Live struct {
 	Resources bool // objects, logs and exec sessions
 	Policy    resource.Policy
-	Redis     *redis.Endpoint // of the local Argo CD. If nil, the hub cannot read resource trees.
+	Callers   resource.Callers // what is done with callers of live requests
+	Redis     *redis.Endpoint  // of the local Argo CD. If nil, the hub cannot read resource trees.
 }
 
 // liveAccess serves the hub's tunnels.
@@ -50,7 +51,7 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit, MayImpersonate: l.mayImpersonate,
+		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit, MayImpersonate: l.mayImpersonate, Callers: cfg.Callers, User: newOwnUser(a.cfg.Cluster),
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}

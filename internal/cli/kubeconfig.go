@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -32,8 +33,8 @@ func (p *Program) kubeconfigCommand() *cobra.Command {
 port-forward work as far as the agent allows them. By default, an agent allows single objects of Applications and
 denies lists. To allow more, set --resource-proxy-level of the agent to all or namespaces.
 
-The kubeconfig gets its own client certificate. If the key of the CA is not on the hub, it contains the certificate of
-Argo CD.
+The kubeconfig gets its own client certificate, with your user name and groups on the hub, so that audit logs show you.
+If the key of the CA is not on the hub, it contains the certificate of Argo CD.
 
 The default server is the address that Argo CD uses, usually a Service on the hub. From another network, set --server
 to a load balancer or to a local ` + "`kubectl port-forward`" + `.`,
@@ -50,7 +51,7 @@ to a load balancer or to a local ` + "`kubectl port-forward`" + `.`,
 			}
 			ca := p.pki(hub.cluster)
 			ca.ClientLifetime = duration
-			if err := p.issueClientCert(ctx, ca, args[0], access); err != nil {
+			if err := p.issueClientCert(ctx, ca, args[0], hub.cluster, access); err != nil {
 				return err
 			}
 			var proxy *certificate
@@ -86,8 +87,8 @@ to a load balancer or to a local ` + "`kubectl port-forward`" + `.`,
 }
 
 // issueClientCert replaces the certificate of Argo CD by a new one if the CA key is on the hub.
-func (p *Program) issueClientCert(ctx context.Context, ca *pki.Manager, agent string, access *clusterAccess) error {
-	issued, err := ca.ProxyClient(ctx, agent)
+func (p *Program) issueClientCert(ctx context.Context, ca *pki.Manager, agent string, hub *cluster, access *clusterAccess) error {
+	issued, err := ca.ProxyUser(ctx, agent, p.self(ctx, hub))
 	switch {
 	case err == nil:
 		access.Cert, access.Key, access.CA, access.BearerToken = issued.Cert, issued.Key, issued.Bundle, ""
@@ -99,6 +100,24 @@ func (p *Program) issueClientCert(ctx context.Context, ca *pki.Manager, agent st
 	}
 	p.warn("The CA key is not on the hub. The kubeconfig contains the credentials of Argo CD. Protect it.")
 	return nil
+}
+
+// maxGroups is the number of groups that agents accept.
+const maxGroups = 64
+
+// self returns the user of this program on the hub. Without a name, audit logs do not show the user.
+func (p *Program) self(ctx context.Context, hub *cluster) pki.User {
+	review, err := hub.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		p.warn("The certificate does not name you, because the hub does not say who you are: %v", err)
+		return pki.User{}
+	}
+	user := pki.User{Name: review.Status.UserInfo.Username, Groups: review.Status.UserInfo.Groups}
+	if len(user.Groups) > maxGroups {
+		p.warn("The certificate does not name your groups, because you have more than %d.", maxGroups)
+		user.Groups = nil
+	}
+	return user
 }
 
 // kubeconfigFor returns a kubeconfig with one context, named after the agent. If proxy is nil, the certificate of the

@@ -53,6 +53,9 @@ const (
 // Secret for all of its users.
 func (l *Live) user(state *tls.ConnectionState) resource.Caller {
 	cert := state.PeerCertificates[0] // caller has checked it
+	if user, ok := pki.UserOf(cert); ok {
+		return resource.Caller{User: user.Name, Groups: user.Groups, From: resource.FromKubeconfig}
+	}
 	if l.cfg.Access.isShared(cert) || slices.Contains(cert.Subject.OrganizationalUnit, pki.ProxyClientUnit) {
 		return resource.Caller{From: fromClusterSecret}
 	}

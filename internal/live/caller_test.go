@@ -138,3 +138,38 @@ func newCA(t *testing.T) *pki.Manager {
 	}
 	return hub
 }
+
+func TestUser_NamesClientOfResourceProxy(t *testing.T) {
+	hub := newCA(t)
+	l := &Live{}
+	state := func(issued pki.Issued, err error) *tls.ConnectionState {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(issued.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &tls.ConnectionState{PeerCertificates: certs}
+	}
+	user := pki.User{Name: "alice", Groups: []string{"dev"}}
+	shared := state(hub.Client(t.Context(), "argocd-server"))
+	for title, c := range map[string]struct {
+		state      *tls.ConnectionState
+		user, from string
+	}{
+		"kubeconfig":                   {state(hub.ProxyUser(t.Context(), "w1", user)), "alice", "kubeconfig"},
+		"kubeconfig without user":      {state(hub.ProxyUser(t.Context(), "w1", pki.User{})), "", "kubeconfig"},
+		"cluster Secret":               {state(hub.ProxyClient(t.Context(), "w1")), "", "cluster-secret"},
+		"certificate of another owner": {state(hub.Client(t.Context(), "w1")), "CN=w1", "certificate"},
+	} {
+		if got := l.user(c.state); got.User != c.user || got.From != c.from {
+			t.Errorf("%s: %+v", title, got)
+		}
+	}
+	l.cfg.Access = &Access{subject: shared.PeerCertificates[0].RawSubject}
+	if got := l.user(shared); got.User != "" || got.From != "cluster-secret" {
+		t.Errorf("shared certificate: %+v", got)
+	}
+}

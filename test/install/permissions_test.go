@@ -145,6 +145,13 @@ func rightsAreMinimal(t *testing.T, l *lab.Lab) {
 		{"one that shows Secrets", "managed", agent, onSpoke + ",agent.live.secrets=true", "get secrets default", "update secrets default\ndelete secrets default\ncreate pods/exec default"},
 		{"one that Argo CD can use to act as an account", "managed", agent, onSpoke + ",agent.live.serviceAccounts={default/deployer}", "impersonate serviceaccounts default/deployer",
 			"impersonate serviceaccounts default/other\nimpersonate serviceaccounts default\nimpersonate serviceaccounts argocd/deployer\nimpersonate users\nimpersonate groups"},
+		{"one that records callers", "managed", agent, onSpoke + ",agent.live.callers.mode=record", `
+			impersonate serviceaccounts argocd/argocd-agent-agent
+			impersonate userextras.authentication.k8s.io/argocd-agent-caller
+			impersonate userextras.authentication.k8s.io/argocd-agent-caller-from`,
+			"impersonate serviceaccounts argocd/other\nimpersonate users\nimpersonate users /alice\nimpersonate groups\nimpersonate userextras.authentication.k8s.io/scopes"},
+		{"one that impersonates users", "managed", agent, onSpoke + ",agent.live.callers.mode=impersonate,agent.live.callers.users={alice},agent.live.callers.groups={dev}",
+			"impersonate users /alice\nimpersonate groups /dev", "impersonate users\nimpersonate users /bob\nimpersonate groups\nimpersonate groups /system:masters\nimpersonate serviceaccounts default"},
 		{"one with Applications everywhere", "managed", agent, silent + ",agent.settings.destination-based-mapping=true",
 			agentMay + "\nupdate applications.argoproj.io default\ncreate namespaces", "update appprojects.argoproj.io default\ndelete namespaces /default\nget secrets default"},
 		{"a principal", "hub", principal, onHub, principalMay, principalMayNot},

@@ -65,9 +65,13 @@ func (a *Authority) Client(agent string, life time.Duration, now time.Time) (Pai
 
 // ProxyClient issues a resource proxy client certificate for Argo CD.
 func (a *Authority) ProxyClient(agent string, life time.Duration, now time.Time) (Pair, error) {
+	return a.issue(proxyClient(agent, life, now), a.intermediates())
+}
+
+func proxyClient(agent string, life time.Duration, now time.Time) *x509.Certificate {
 	t := client(agent, min(life, ProxyClientLifetime), now)
 	t.Subject.OrganizationalUnit = []string{ProxyClientUnit}
-	return a.issue(t, a.intermediates())
+	return t
 }
 
 // Sign checks and signs an agent's request. Only the key of the request is used.

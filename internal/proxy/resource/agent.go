@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"strings"
@@ -65,6 +66,7 @@ type agentRequest struct {
 	masked  bool
 	refused *Status
 	audited audited
+	as      http.Header // identity for the API server
 	span    *trace.Span
 }
 
@@ -135,6 +137,9 @@ func (a *Agent) check(v *agentRequest, r *http.Request) *Status {
 			return status
 		}
 	}
+	if v.as, status = a.identity(r.Context(), v); status != nil {
+		return status
+	}
 	stripIdentity(r.Header)
 	if status := rejectStaleWrite(r, a.config.MaxWriteAge); status != nil {
 		return status
@@ -186,9 +191,7 @@ func (a *Agent) rewrite(r *httputil.ProxyRequest) {
 	r.Out.Header.Del("Expect")
 	v := agentRequestFrom(r.In.Context())
 	r.Out.Header.Set(auditIDHeader, v.audited.id)
-	if v.audited.impersonates != "" {
-		r.Out.Header.Set(impersonateUser, v.audited.impersonates)
-	}
+	maps.Copy(r.Out.Header, v.as)
 	v.span.Inject(r.Out.Header)
 }
 

@@ -39,6 +39,11 @@ type AgentConfig struct {
 	// If app is empty, any Application counts. If nil, no ServiceAccount can be impersonated.
 	MayImpersonate func(ctx context.Context, app, user string) bool
 
+	// Callers is what is done with callers. If empty, CallersIgnored.
+	Callers Callers
+	// User returns the user name of the agent on this cluster. It is required unless callers are ignored.
+	User func(context.Context) (string, error)
+
 	// MaskKey makes masks of equal Secret values equal across restarts. If empty, each Agent generates one.
 	MaskKey []byte
 
@@ -57,6 +62,9 @@ func (c *AgentConfig) setDefaults() error {
 	}
 	if c.Server.URL == nil || c.Server.Common == nil || c.Server.Upgrades == nil {
 		return errors.New("resource proxy needs an API server")
+	}
+	if c.User == nil && c.Callers != "" && c.Callers != CallersIgnored {
+		return errors.New("resource proxy needs the agent's user name to record callers")
 	}
 	if c.Apps == nil {
 		c.Apps = &Index{}

@@ -1,11 +1,18 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 )
 
 // Argo CD can act as a ServiceAccount that an AppProject names, with header Impersonate-User. Such a request must never be
@@ -75,4 +82,81 @@ func (a *Agent) mayImpersonate(ctx context.Context, app, user string) *Status {
 		return cannotImpersonate(fmt.Sprintf("%s in %s: %s", of, SettingImpersonation, user))
 	}
 	return nil
+}
+
+// Callers is what an Agent does with the caller of a request.
+type Callers string
+
+const (
+	CallersIgnored      Callers = "ignore"      // nothing, except for its own audit log
+	CallersRecorded     Callers = "record"      // the API server records the caller in its audit log
+	CallersImpersonated Callers = "impersonate" // and requests of users are executed with their permissions
+)
+
+// SettingCallers is the name of this setting.
+const SettingCallers = "resource-proxy-callers"
+
+// FromKubeconfig is the source of callers that are users: the certificate in a kubeconfig that the hub issued for a user.
+const FromKubeconfig = "kubeconfig"
+
+// Extra fields of the impersonated user, which the API server writes to its audit log.
+const (
+	callerExtra     = "Impersonate-Extra-Argocd-Agent-Caller"
+	callerFromExtra = "Impersonate-Extra-Argocd-Agent-Caller-From"
+	impersonateTeam = "Impersonate-Group"
+)
+
+// identity returns the headers with which the API server executes and records a request. Without them it has the permissions
+// of the agent.
+func (a *Agent) identity(ctx context.Context, v *agentRequest) (http.Header, *Status) {
+	header, caller := http.Header{}, v.audited.caller
+	user := v.audited.impersonates
+	if a.config.Callers == CallersImpersonated && caller.From == FromKubeconfig {
+		switch {
+		case user != "":
+			return nil, callersDecide("a user cannot impersonate a ServiceAccount, because requests of users have their own permissions")
+		case caller.User == "" || strings.HasPrefix(caller.User, systemPrefix):
+			return nil, callersDecide(fmt.Sprintf("requests of users have their own permissions, and %q of the hub is not a user of the workload cluster", caller.User))
+		}
+		user, v.audited.impersonates = caller.User, caller.User
+		for _, group := range caller.Groups {
+			if !strings.HasPrefix(group, systemPrefix) { // those of the workload cluster decide
+				header.Add(impersonateTeam, headerText(group))
+			}
+		}
+	}
+	if a.config.Callers == CallersRecorded || a.config.Callers == CallersImpersonated {
+		if user == "" {
+			own, err := a.config.User(ctx)
+			if err != nil {
+				return nil, badGateway("the agent cannot record the caller, because it does not know its own user name: " + err.Error())
+			}
+			user = own
+		}
+		header.Set(callerExtra, headerText(cmp.Or(caller.User, audit.UnknownCaller)))
+		if caller.From != "" {
+			header.Set(callerFromExtra, headerText(caller.From))
+		}
+	}
+	if user != "" {
+		header.Set(impersonateUser, headerText(user))
+	}
+	return header, nil
+}
+
+// systemPrefix is the prefix of users and groups that Kubernetes defines for each cluster.
+const systemPrefix = "system:"
+
+func callersDecide(why string) *Status {
+	s := newStatus(http.StatusForbidden, "Forbidden", fmt.Sprintf("the request is refused: %s (the agent's setting %s decides)", why, SettingCallers))
+	s.setting = SettingCallers
+	return s
+}
+
+// headerText returns a text as the value of a header. A text that cannot be one is escaped, so that it names no other user.
+func headerText(s string) string {
+	if !utf8.ValidString(s) || !httpguts.ValidHeaderFieldValue(s) || strings.TrimSpace(s) != s {
+		return url.QueryEscape(s)
+	}
+	return s
 }

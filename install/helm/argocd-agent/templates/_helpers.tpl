@@ -8,6 +8,7 @@
 {{- if ne (int $own.port) 443 }}{{ $_ := set $settings "server-port" $own.port }}{{ end -}}
 {{- if not $own.live.read }}{{ $_ := set $settings "resource-proxy-reads" false }}{{ $_ := set $settings "resource-proxy-logs" false }}{{ end -}}
 {{- if not $own.live.write }}{{ $_ := set $settings "resource-proxy-writes" false }}{{ end -}}
+{{- if ne $own.live.callers.mode "ignore" }}{{ $_ := set $settings "resource-proxy-callers" $own.live.callers.mode }}{{ end -}}
 {{- if not $own.live.exec }}{{ $_ := set $settings "resource-proxy-exec" false }}{{ end -}}
 {{- end -}}
 {{- if include "argocd-agent.shared" . -}}
