@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -14,9 +16,10 @@ import (
 
 // issueSettings configure the certificates that the principal issues.
 type issueSettings struct {
-	enabled  bool
-	names    []string
-	lifetime time.Duration
+	enabled   bool
+	namespace string
+	names     []string
+	lifetime  time.Duration
 }
 
 func (s *issueSettings) declare(f *flags) {
@@ -24,6 +27,10 @@ func (s *issueSettings) declare(f *flags) {
 		"Issue and renew the certificates of the principal, renew those of agents, and let clusters join. Requires the CA key in "+
 			"Secret argocd-agent-ca. If there are neither CA nor certificates, the principal creates them. It never changes Secrets "+
 			"that it did not create.")
+	f.add("pki-namespace", text(&s.namespace, "NAMESPACE", ""),
+		"Namespace of the Secrets with the CA, the certificates of the principal and the join tokens. In a namespace of their own, "+
+			"users and components that can read Secrets of Argo CD cannot read the CA key.").
+		defaultText("the namespace of Argo CD")
 	f.add("tls-server-names", list(&s.names, "NAMES"),
 		"Comma-separated host names and addresses of the principal for the certificate that it issues to itself, in addition to "+
 			"those of its Service and of the previous certificate.").defaultText("the names of its Service")
@@ -40,6 +47,9 @@ const (
 func (s *issueSettings) check(f *flags) {
 	if s.lifetime < minLifetime || s.lifetime > maxLifetime {
 		f.failIf("agent-certificate-lifetime", fmt.Errorf("must be at least %s and at most %s", minLifetime, maxLifetime))
+	}
+	if s.namespace != "" {
+		f.failIf("pki-namespace", dnsName(s.namespace, validation.IsDNS1123Label))
 	}
 	for _, name := range s.names {
 		f.failIf("tls-server-names", checkHost(name))

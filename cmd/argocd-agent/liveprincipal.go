@@ -64,7 +64,7 @@ func (s *principalLive) check(f *flags) {
 // config opens the listeners and completes cfg.
 func (s *principalLive) config(ctx context.Context, host string, open *listeners, cfg *principal.Config) (err error) {
 	if s.resources {
-		source, secrets, err := s.certs.source(cfg.Namespace, true, cfg.Log)
+		source, secrets, err := s.certs.source(cfg.PKINamespace, true, cfg.Log)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -196,6 +197,7 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err
 	}
+	cfg.PKINamespace = cmp.Or(s.issuing.namespace, cfg.Namespace)
 	if err = s.configureTLS(cfg); err != nil {
 		return err
 	}
@@ -240,7 +242,7 @@ func (s *principalSettings) configureTLS(cfg *principal.Config) error {
 	if s.spiffe.source != nil {
 		cfg.TLS = s.spiffe.source.ServerTLS(cfg.Revocations)
 	} else {
-		if source, cfg.Secrets, err = s.source(cfg.Namespace, true, cfg.Log); err != nil {
+		if source, cfg.Secrets, err = s.source(cfg.PKINamespace, true, cfg.Log); err != nil {
 			return err
 		}
 		cfg.TLS = identity.ServerTLS(source, cfg.Revocations)

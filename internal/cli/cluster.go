@@ -28,6 +28,7 @@ type cluster struct {
 	flag      string // prefix of its flags
 	context   string // if empty, not from a kubeconfig
 	namespace string
+	pki       string // namespace of CA and certificates; if empty, namespace
 	config    *rest.Config
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
@@ -37,7 +38,12 @@ type cluster struct {
 const defaultNamespace = "argocd"
 
 func (p *Program) hub() (*cluster, error) {
-	return p.connect("hub", "principal", p.global.principalContext, p.global.principalNamespace)
+	hub, err := p.connect("hub", "principal", p.global.principalContext, p.global.principalNamespace)
+	if err != nil {
+		return nil, err
+	}
+	hub.pki = p.global.pkiNamespace
+	return hub, nil
 }
 
 func (p *Program) spoke() (*cluster, error) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 )
 
@@ -163,9 +164,9 @@ func (c *cluster) redisEndpoint(ctx context.Context, set *settings) (*redis.Endp
 	if set.on("redis-tls-enabled") { // the CA files are in the pod of the component
 		endpoint.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the port-forward reaches only that pod
 	}
-	s, err := secrets{c}.Get(ctx, redisService)
+	s, err := kube.Secrets{Client: c.raw, Namespace: c.namespace}.Get(ctx, redisService)
 	if err != nil {
-		return nil, err
+		return nil, c.explain(err)
 	}
 	if s != nil && len(s.Data["auth"]) > 0 {
 		endpoint.Credentials = redis.Fixed(string(s.Data["auth_username"]), string(s.Data["auth"]))

@@ -17,6 +17,7 @@ type globals struct {
 	kubeconfig         string
 	principalContext   string
 	principalNamespace string
+	pkiNamespace       string
 	agentContext       string
 	agentNamespace     string
 	configFile         string
@@ -28,6 +29,7 @@ func (g *globals) addFlags(set *pflag.FlagSet) {
 	set.SortFlags = false
 	set.StringVar(&g.principalContext, "principal-context", "", "kubeconfig `CONTEXT` of the hub. If unset, the current context. Environment: ARGOCD_AGENT_PRINCIPAL_CONTEXT.")
 	set.StringVar(&g.principalNamespace, "principal-namespace", "", "Argo CD `NAMESPACE` on the hub. If unset, that of the context, then argocd. Environment: ARGOCD_AGENT_PRINCIPAL_NAMESPACE.")
+	set.StringVar(&g.pkiNamespace, "pki-namespace", "", "`NAMESPACE` of CA, certificates and join tokens on the hub (--pki-namespace of the principal). If unset, --principal-namespace. Environment: ARGOCD_AGENT_PKI_NAMESPACE.")
 	set.StringVar(&g.agentContext, "agent-context", "", "kubeconfig `CONTEXT` of the workload cluster. If unset, the current context. Environment: ARGOCD_AGENT_AGENT_CONTEXT.")
 	set.StringVar(&g.agentNamespace, "agent-namespace", "", "Argo CD `NAMESPACE` on the workload cluster. If unset, that of the context, then argocd. Environment: ARGOCD_AGENT_AGENT_NAMESPACE.")
 	set.StringVar(&g.kubeconfig, "kubeconfig", "", "kubeconfig `FILE`. If unset, the same file as kubectl. Environment: KUBECONFIG.")
@@ -39,7 +41,7 @@ func (g *globals) addFlags(set *pflag.FlagSet) {
 // environmentOf returns the environment variable of a flag.
 func environmentOf(flag string) string {
 	switch flag {
-	case "principal-context", "principal-namespace", "agent-context", "agent-namespace":
+	case "principal-context", "principal-namespace", "pki-namespace", "agent-context", "agent-namespace":
 		return "ARGOCD_AGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 	case "config":
 		return "ARGOCD_AGENT_CTL_CONFIG"
@@ -58,7 +60,7 @@ func (g *globals) complete(environ []string) error {
 	if err := g.fromFile(env); err != nil {
 		return err
 	}
-	for flag, namespace := range map[string]string{"principal-namespace": g.principalNamespace, "agent-namespace": g.agentNamespace} {
+	for flag, namespace := range map[string]string{"principal-namespace": g.principalNamespace, "pki-namespace": g.pkiNamespace, "agent-namespace": g.agentNamespace} {
 		if wrong := validation.IsDNS1123Label(cmp.Or(namespace, "ok")); len(wrong) > 0 {
 			return cmdline.UsageErrorf("--%s %q is not a valid namespace name: %s", flag, namespace, strings.Join(wrong, "; "))
 		}

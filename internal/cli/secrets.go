@@ -1,16 +1,19 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
-// secrets implements pki.Secrets for the Argo CD namespace of one side. Its errors have a remedy.
+// secrets implements pki.Secrets for the certificates of one side. Its errors have a remedy.
 type secrets struct{ *cluster }
 
-func (s secrets) store() kube.Secrets { return kube.Secrets{Client: s.raw, Namespace: s.namespace} }
+func (s secrets) store() kube.Secrets {
+	return kube.Secrets{Client: s.raw, Namespace: cmp.Or(s.pki, s.namespace)}
+}
 
 func (s secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 	found, err := s.store().Get(ctx, name)

@@ -128,7 +128,7 @@ func (k *Reconciler) crdTerminating(ctx context.Context) (bool, error) {
 
 // deleteJoinTokens deletes an agent's join tokens, also redeemed ones, because the same key can use them again.
 func (k *Reconciler) deleteJoinTokens(ctx context.Context, agent string) error {
-	hub := pki.Manager{Secrets: kube.Secrets{Client: k.cfg.Client, Namespace: k.cfg.Namespace}}
+	hub := pki.Manager{Secrets: k.cfg.JoinTokens}
 	if _, err := hub.DeleteTokens(ctx, agent); err != nil {
 		return fmt.Errorf("delete the join tokens of agent %s: %w", agent, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -29,6 +30,7 @@ type ClusterConfig interface {
 type ReconcilerConfig struct {
 	Client        *kube.Client
 	Namespace     string
+	JoinTokens    pki.Secrets // of agents
 	Registry      *Registry
 	Blocklist     *revoke.Blocklist
 	ClusterConfig ClusterConfig                           // if nil, the config in Secrets is not changed

@@ -152,7 +152,7 @@ func newReconcilerWithAPI(t *testing.T, api http.HandlerFunc, secret *kind.Objec
 func newTestReconciler(t *testing.T, d *testRegistry, client *kube.Client) *Reconciler {
 	t.Helper()
 	d.cfg.Client = client
-	return NewReconciler(ReconcilerConfig{Client: client, Namespace: "argocd", Registry: d.Registry, Blocklist: readBlocklist(t, client), Status: newTestStatusWriter(d.Registry),
+	return NewReconciler(ReconcilerConfig{Client: client, Namespace: "argocd", JoinTokens: kube.Secrets{Client: client, Namespace: "argocd"}, Registry: d.Registry, Blocklist: readBlocklist(t, client), Status: newTestStatusWriter(d.Registry),
 		Certificates: func(string) map[string]time.Time { return nil }, Deleted: func(v1alpha1.Agent) {}, Log: d.cfg.Log})
 }
 

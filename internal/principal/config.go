@@ -22,7 +22,9 @@ import (
 type Config struct {
 	Cluster   *rest.Config // the hub's API server
 	Namespace string       // of Argo CD on the hub
-	Version   string       // of this build
+	// PKINamespace is the namespace of CA, certificates and join tokens. If empty, Namespace.
+	PKINamespace string
+	Version      string // of this build
 
 	// What is replicated.
 	Mapping                   kind.Mapping
@@ -47,7 +49,7 @@ type Config struct {
 	Authenticate transport.Authenticate
 	Explain      func(error) error // explains TLS errors; may be nil
 
-	// Secrets are handlers of Secrets in Namespace, by name. Each is called with the data after a change, or with nil if
+	// Secrets are handlers of Secrets in PKINamespace, by name. Each is called with the data after a change, or with nil if
 	// there is no Secret. It returns why the data is not used.
 	Secrets map[string]func(data map[string][]byte) error
 	// Issue configures the certificates that the principal issues. If nil, it issues none.

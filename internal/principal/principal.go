@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 
 // Run runs a principal until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
+	cfg.PKINamespace = cmp.Or(cfg.PKINamespace, cfg.Namespace)
 	client, err := kube.NewClient(cfg.Cluster)
 	if err != nil {
 		return err
@@ -156,10 +158,10 @@ func (p *principal) assembleFleet() {
 	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Registry: p.registry, Replicas: p.replicas,
 		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
 	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
-	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, Registry: p.registry, Blocklist: p.blocklist,
+	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, JoinTokens: kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, Registry: p.registry, Blocklist: p.blocklist,
 		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
 	if cfg.Issue != nil {
-		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.Namespace}, fleet.Registrations{Registry: p.registry}, cfg.Log)
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, fleet.Registrations{Registry: p.registry}, cfg.Log)
 	}
 	switch {
 	case cfg.Live.Resource == nil: // no resource proxy would accept credentials
@@ -190,7 +192,7 @@ func (p *principal) watch() {
 	if p.issuer != nil {
 		secrets = p.issuer.SecretHandlers(secrets)
 	}
-	p.runner.WatchSecrets(p.cfg.Namespace, secrets)
+	p.runner.WatchSecrets(p.cfg.PKINamespace, secrets)
 }
 
 func replicaName(cfg Config) string {

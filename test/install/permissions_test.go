@@ -102,15 +102,24 @@ const (
 	principalMay = `
 		create applications.argoproj.io anywhere
 		delete appprojects.argoproj.io argocd
-		watch namespaces
+		get namespaces /kube-system
 		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
-		create events anywhere
-		update agents.argocd-agent.argoproj-labs.io/status argocd
+		patch agents.argocd-agent.argoproj-labs.io/status argocd
 		create secrets argocd
 		delete secrets argocd
-		update configmaps argocd
+		patch configmaps argocd
 		delete leases.coordination.k8s.io argocd`
 	principalMayNot = `
+		get appprojects.argoproj.io default
+		patch appprojects.argoproj.io argocd
+		get namespaces /default
+		list namespaces
+		create events argocd
+		update agents.argocd-agent.argoproj-labs.io argocd
+		delete agents.argocd-agent.argoproj-labs.io argocd
+		update secrets argocd
+		update configmaps argocd
+		update leases.coordination.k8s.io argocd
 		list secrets *
 		get secrets kube-system
 		get configmaps kube-system
