@@ -10,6 +10,6 @@ func (p *Program) agentCommand() *cobra.Command {
 Agents in Git. To list them with kubectl, run ` + "`kubectl get agents`" + `.`,
 	}
 	cmd.AddCommand(p.agentListCommand(), p.agentShowCommand(), p.agentJoinTokenCommand(), p.agentCreateCommand(), p.agentReconfigureCommand(),
-		p.agentSuspendCommand(), p.agentResumeCommand(), p.agentRetireCommand(), p.agentDeleteCommand(), p.agentPrintTLSCommand())
+		p.agentSuspendCommand(), p.agentResumeCommand(), p.agentRetireCommand(), p.agentDeleteCommand(), p.agentAccessCommand(), p.agentPrintTLSCommand())
 	return cmd
 }

@@ -33,6 +33,7 @@ func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	f.Var(cmdline.Choice(&s.Mapping, "", "namespace", "destination"), "mapping", "How Applications are assigned to the agent. If unset, the setting of the principal.")
 	f.StringSliceVar(&s.Kinds, "kinds", nil, "Kinds to sync: "+strings.Join(agentKinds, ", ")+". If unset, all.")
 	f.StringSliceVar(&s.Allow, "allow", nil, "What an autonomous agent can set on the hub: "+strings.Join(agentAllow, ", ")+". If unset, neither.")
+	f.StringSliceVar(&s.Owners, "owners", nil, "Groups of the teams that own the cluster. They give no rights, see argocd-agentctl agent access.")
 	f.BoolVar(&s.Shared, "shared", false, "Let the agent use the repo-server and Redis of the hub.")
 	f.BoolVar(&s.Suspended, "suspended", false, "Refuse connections of the agent until it is resumed.")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,24 +43,32 @@ func watchAgents(ctx context.Context, a agents, selector string, callbacks watch
 	if err != nil {
 		return nil, fmt.Errorf("create client for %s: %w", a.cluster, err)
 	}
+	names, err := a.restrictedTo(ctx)
+	if apierrors.IsForbidden(err) { // other errors are retried
+		return nil, a.failed("list agents", "", err)
+	}
 	f := &agentWatch{watcher: callbacks}
 	in := client.Resource(agentResource).Namespace(a.namespace)
 	// A reflector does not report errors that it retries, so the requests report them.
 	requests := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = selector
-			list, err := in.List(ctx, options)
+			list, err := listNamed(ctx, in, names, options)
 			f.requestDone(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.LabelSelector = selector
-			events, err := in.Watch(ctx, options)
+			events, err := watchNamed(ctx, in, names, options)
 			f.requestDone(ctx, err)
 			return events, err
 		},
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, client), &unstructured.Unstructured{},
+	semantics := any(client)
+	if names != nil {
+		semantics = severalWatches{}
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(requests, semantics), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ObjectDescription: agentResource.String()})
 	f.store = informer.GetStore()
 	if err := f.addHandlers(informer); err != nil {

@@ -53,7 +53,14 @@ func (a agents) failed(action, name string, err error) error {
 }
 
 func (a agents) list(ctx context.Context, selector string) (*v1alpha1.List, error) {
-	list, err := a.in().List(ctx, metav1.ListOptions{LabelSelector: selector})
+	options := metav1.ListOptions{LabelSelector: selector}
+	list, err := a.in().List(ctx, options)
+	if apierrors.IsForbidden(err) {
+		var names []string
+		if names, err = a.restrictedTo(ctx); err == nil {
+			list, err = listNamed(ctx, a.in(), names, options)
+		}
+	}
 	if err != nil {
 		return nil, a.failed("list agents", "", err)
 	}

@@ -42,7 +42,7 @@ The page is read-only. For a terminal, use ` + "`argocd-agentctl top`" + `. For 
 				return cmdline.UsageErrorf("--port %d is not a valid port", port)
 			}
 			// Report missing permissions here, not on the page.
-			if _, err := a.in().List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1}); err != nil {
+			if _, err := a.restrictedTo(ctx); err != nil {
 				return a.failed("list agents", "", err)
 			}
 			about := fleet.About{Hub: a.String(), Command: p.commandPrefix(), Expiring: int64(expiring.Seconds())}
@@ -117,7 +117,7 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 		Name: agent.Name, State: stateOf(agent), Urgency: urgency(agent), Refused: refusalOf(agent),
 		Connected: s.Connected, Since: seconds(s.Since), Applications: s.Applications, Diverged: s.Diverged,
 		Unacked: seconds(s.OldestUnacked), Confirmed: seconds(s.LastConfirmed), Skew: s.ClockSkewSeconds, Expires: seconds(certifiedUntil(agent)), Version: s.Version,
-		Mode: agent.Spec.Mode, Mapping: agent.Spec.Mapping, Namespace: hubNamespace(agent), Kinds: strings.Join(agent.Spec.Kinds, ", "), Allow: strings.Join(agent.Spec.Allow, ", "),
+		Mode: agent.Spec.Mode, Mapping: agent.Spec.Mapping, Namespace: hubNamespace(agent), Kinds: strings.Join(agent.Spec.Kinds, ", "), Allow: strings.Join(agent.Spec.Allow, ", "), Owners: strings.Join(agent.Spec.Owners, ", "),
 		Labels: labels.Set(agent.Spec.Cluster.Labels).String(), Shared: agent.Spec.Shared, Created: seconds(&agent.CreationTimestamp),
 		Principal: s.Principal, Protocol: s.Protocol, Cluster: s.ClusterUID,
 	}

@@ -38,7 +38,7 @@ subjects: [{kind: User, name: watcher}]
 `
 
 // kubeconfigAs writes a kubeconfig for a cluster at an address that impersonates a user.
-func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string) string {
+func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string, groups ...string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.Kubeconfig)
 	if err != nil {
@@ -47,6 +47,7 @@ func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string) string {
 	context := config.Contexts[config.CurrentContext]
 	config.Clusters[context.Cluster].Server = "https://" + addr
 	config.AuthInfos[context.AuthInfo].Impersonate = user
+	config.AuthInfos[context.AuthInfo].ImpersonateGroups = groups
 	config.Contexts = map[string]*api.Context{"hub": context}
 	config.CurrentContext = "hub"
 	file := filepath.Join(t.TempDir(), "kubeconfig")

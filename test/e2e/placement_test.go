@@ -53,6 +53,72 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) { tenant.reachesNothing(t, destination) })
 	}
 	t.Run("an Application with an edited destination is not changed", func(t *testing.T) { tenant.editsAway(t) })
+	t.Run("two teams do not see each other", func(t *testing.T) { tenant.doesNotSee(t, newNeighbor(t, w)) })
+}
+
+// newNeighbor creates another team, with an AppProject that permits only w2, and an Application there.
+func newNeighbor(t *testing.T, w *testEnv) *tenant {
+	t.Helper()
+	project := projectOf("w2")
+	project["spec"].(map[string]any)["sourceNamespaces"] = []any{"w2"}
+	w.hub.project(neighborProject).create(t, project)
+	w.hub.configMap("argocd-cm").patch(t, `{"data":{"accounts.neighbor":"apiKey"}}`)
+	policy, _, _ := unstructured.NestedString(w.hub.configMap("argocd-rbac-cm").get(t).Object, "data", "policy.csv")
+	for name, of := range map[string][2]string{"tenant": {tenantProject, "w1"}, "neighbor": {neighborProject, "w2"}} {
+		policy += "p, role:" + name + ", projects, get, " + of[0] + ", allow\np, role:" + name + ", clusters, get, https://*?agentName=" + of[1] + ", allow\n"
+	}
+	policy += "p, role:neighbor, applications, *, " + neighborProject + "/*, allow\np, role:neighbor, logs, get, " + neighborProject + "/*, allow\ng, neighbor, role:neighbor\n"
+	w.hub.configMap("argocd-rbac-cm").patch(t, `{"data":{"policy.default":"","policy.csv":`+string(toJSON(t, policy))+`}}`)
+	neighbor := &tenant{w: w, repo: w.RepoURL("rights"), token: tokenOf(t, w, "neighbor")}
+	app := appSpec{repo: neighbor.repo, project: neighborProject, destination: "w2", namespace: rightsNamespace, automated: true}.object()
+	w.hub.app("w2", "theirs").create(t, app)
+	w.hub.app("w2", "theirs").becomes(t, synced, healthyApp)
+	return neighbor
+}
+
+const neighborProject = "neighbors"
+
+// doesNotSee compares what Argo CD shows two teams. Each sees its own and nothing of the other.
+func (u *tenant) doesNotSee(t *testing.T, other *tenant) {
+	t.Helper()
+	u.w.hub.app("w1", "mine").create(t, u.application(map[string]any{"name": "w1"}))
+	for _, c := range []struct {
+		user                      *tenant
+		own, ownAgent, ownProject string
+		app, agent, project       string
+	}{{u, "w1/mine", "w1", tenantProject, "w2/theirs", "w2", neighborProject}, {other, "w2/theirs", "w2", neighborProject, "w1/mine", "w1", tenantProject}} {
+		for list, want := range map[string][2]string{"app": {c.own, c.app}, "cluster": {"agentName=" + c.ownAgent, "agentName=" + c.agent}, "proj": {c.ownProject, c.project}} {
+			await(t, list+" list", func() error { // argocd-server reads the new policy after a moment
+				out, err := c.user.argocd(t, list, "list")
+				if err != nil || !strings.Contains(out, want[0]) || strings.Contains(out, want[1]) || strings.Contains(out, "kubernetes.default") {
+					return fmt.Errorf("argocd %s list: %w: %s", list, err, out)
+				}
+				return nil
+			})
+		}
+		for _, args := range [][]string{{"app", "get", c.app}, {"app", "logs", c.app}, {"app", "sync", c.app}, {"app", "delete", c.app, "--yes"},
+			{"proj", "get", c.project}, {"cluster", "get", c.agent}, {"app", "manifests", c.app}} {
+			if out, err := c.user.argocd(t, args...); err == nil || !strings.Contains(out, "permission denied") {
+				t.Errorf("argocd %s: %v: %s", strings.Join(args, " "), err, out)
+			}
+		}
+	}
+	u.w.hub.app("w2", "theirs").is(t)
+	u.w.hub.app("w1", "mine").is(t)
+}
+
+// tokenOf returns a token of an account of Argo CD.
+func tokenOf(t *testing.T, w *testEnv, account string) (token string) {
+	t.Helper()
+	await(t, "a token of "+account, func() error {
+		out, err := w.tryArgocd(t, "account", "generate-token", "--account", account)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		token = strings.TrimSpace(out)
+		return nil
+	})
+	return token
 }
 
 // agentCluster is the content of an agent's cluster Secret.
@@ -139,16 +205,7 @@ func newTenant(t *testing.T, w *testEnv) *tenant {
 	if _, err := repository.Commit(t.Context(), "rights", files); err != nil {
 		t.Fatal(err)
 	}
-	made := &tenant{w: w, repo: w.RepoURL("rights")}
-	await(t, "a token of the tenant", func() error {
-		out, err := w.tryArgocd(t, "account", "generate-token", "--account", "tenant")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		made.token = strings.TrimSpace(out)
-		return nil
-	})
-	return made
+	return &tenant{w: w, repo: w.RepoURL("rights"), token: tokenOf(t, w, "tenant")}
 }
 
 // argocd runs the argocd CLI as the tenant with a timeout.

@@ -46,6 +46,8 @@ type Spec struct {
 	// Allow is what an autonomous agent can set on the hub in addition: roles of AppProjects, notifications
 	// (subscriptions). If empty, nothing: the hub removes them from its replicas.
 	Allow []string `json:"allow,omitempty"`
+	// Owners are the groups of the teams that own the cluster. They give no rights: see `argocd-agentctl agent access`.
+	Owners []string `json:"owners,omitempty"`
 	// Shared lets the agent use the repo-server and Redis of the hub.
 	Shared bool `json:"shared,omitempty"`
 	// Limits bound what the hub stores for the agent.

@@ -138,6 +138,7 @@
     ["Mapping", r.mapping || "default of the principal"],
     ["Namespace", r.namespace + " on the hub"],
     ["Kinds", r.kinds || "all"],
+    ["Owners", r.owners],
     ["Allowed on the hub", r.allow],
     ["Shared", r.shared ? "uses repo-server and Redis of the hub" : ""],
     ["Cluster", r.cluster],

@@ -24,6 +24,7 @@ type Row struct {
 	Namespace   string      `json:"namespace,omitempty"`
 	Kinds       string      `json:"kinds,omitempty"`
 	Allow       string      `json:"allow,omitempty"`
+	Owners      string      `json:"owners,omitempty"`
 	Labels      string      `json:"labels,omitempty"`
 	Shared      bool        `json:"shared,omitempty"`
 	Created     int64       `json:"created,omitempty"`
