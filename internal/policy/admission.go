@@ -38,10 +38,10 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 			by = "AgentPolicy " + c.name
 		}
 		if c.spec.DestinationNamespaces != nil {
-			add(`variables.namespace == "" || `+matchesAny("variables.namespace", c.spec.DestinationNamespaces), by+" (destinationNamespaces): the namespace is not allowed")
+			add(`variables.targetNamespace == "" || `+matchesAny("variables.targetNamespace", c.spec.DestinationNamespaces), by+" (destinationNamespaces): the namespace is not allowed")
 		}
 		for _, ns := range p.protected(&c, []byte(`{}`)) {
-			expression := "!" + matchesAny("variables.namespace", []string{ns})
+			expression := "!" + matchesAny("variables.targetNamespace", []string{ns})
 			if ns == env.ArgoNamespace && len(c.spec.ArgoCDKinds) > 0 {
 				expression += fmt.Sprintf(` || request.kind.group == "argoproj.io" && request.kind.kind in %s`, celStrings(c.spec.ArgoCDKinds))
 			}
@@ -58,7 +58,7 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 	own := []string{
 		`request.kind.group == "argoproj.io" && request.kind.kind == "Application" && request.operation == "UPDATE" && object.spec == oldObject.spec`,
 		`request.kind.group in ["", "events.k8s.io"] && request.kind.kind == "Event"`,
-		fmt.Sprintf(`request.kind.kind == "ConfigMap" && variables.namespace == %q && request.name == "argocd-app-controller-shard-cm"`, env.ArgoNamespace),
+		fmt.Sprintf(`request.kind.kind == "ConfigMap" && variables.targetNamespace == %q && request.name == "argocd-app-controller-shard-cm"`, env.ArgoNamespace),
 	}
 	labels := map[string]any{"app.kubernetes.io/part-of": "argocd-agent"}
 	return []map[string]any{
@@ -74,8 +74,8 @@ func Admission(env Env, list []v1alpha1.AgentPolicy, accounts []string) ([]map[s
 				"variables": []any{
 					// A request for a cluster-scoped object has no namespace. The namespace of a request for a Namespace is that
 					// Namespace, so the rules for namespaces also hold for it.
-					map[string]any{"name": "namespace", "expression": `has(request.namespace) ? request.namespace : ""`},
-					map[string]any{"name": "namespaced", "expression": `variables.namespace != "" && !(request.kind.group == "" && request.kind.kind == "Namespace")`},
+					map[string]any{"name": "targetNamespace", "expression": `has(request.namespace) ? request.namespace : ""`},
+					map[string]any{"name": "namespaced", "expression": `variables.targetNamespace != "" && !(request.kind.group == "" && request.kind.kind == "Namespace")`},
 					map[string]any{"name": "own", "expression": "(" + strings.Join(own, ") || (") + ")"},
 				},
 				"validations": validations,
