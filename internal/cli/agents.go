@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
@@ -232,4 +235,35 @@ to connect to the resource proxy.`,
 			return err
 		}),
 	}
+}
+
+// recordIssued records a certificate in an annotation of an Agent before it is used, so that the deletion of the Agent
+// revokes it.
+func (a agents) recordIssued(ctx context.Context, now time.Time, name, annotation string, chain []byte, add func(pki.Record, pki.RecordEntry) (pki.Record, error)) error {
+	entry, err := pki.EntryOf(chain)
+	if err != nil {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		agent, err := a.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		if agent.DeletionTimestamp != nil {
+			return fmt.Errorf("agent %s is being deleted", name)
+		}
+		record, err := add(pki.ParseRecord(agent.Annotations[annotation]).Valid(now), entry)
+		if err != nil {
+			return err
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": agent.ResourceVersion, "annotations": map[string]string{annotation: record.String()}}})
+		if err != nil {
+			return err
+		}
+		_, err = a.in().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		if apierrors.IsConflict(err) {
+			return err
+		}
+		return a.failed("record the certificate of agent "+name, name, err)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/cli/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -160,11 +161,9 @@ func certifiedUntil(agent *v1alpha1.Agent) *metav1.Time {
 	if agent.Status.Certificate != nil {
 		last = agent.Status.Certificate.Expires
 	}
-	for entry := range strings.FieldsSeq(agent.Annotations[v1alpha1.IssuedAnnotation]) {
-		_, expiry, _ := strings.Cut(entry, "/")
-		if until, err := time.Parse(time.RFC3339, expiry); err == nil && (last == nil || until.After(last.Time)) {
-			last = &metav1.Time{Time: until}
-		}
+	issued := pki.ParseRecord(agent.Annotations[v1alpha1.IssuedAnnotation]).LastExpiry()
+	if !issued.IsZero() && (last == nil || issued.After(last.Time)) {
+		last = &metav1.Time{Time: issued}
 	}
 	return last
 }

@@ -193,7 +193,7 @@ func TestRow_ReportsAgent(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	// A newer certificate counts.
-	agent.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "AB/nonsense CD/" + today.Add(48*time.Hour).Format(time.RFC3339) + " EF/" + today.Add(2*time.Hour).Format(time.RFC3339)}
+	agent.Annotations = map[string]string{v1alpha1.IssuedAnnotation: strings.Repeat("A", 64) + "/nonsense " + strings.Repeat("C", 64) + "/" + today.Add(48*time.Hour).Format(time.RFC3339) + " " + strings.Repeat("E", 64) + "/" + today.Add(2*time.Hour).Format(time.RFC3339)}
 	if r := rowOf(&agent); r.Expires != today.Add(48*time.Hour).Unix() {
 		t.Errorf("expires %d", r.Expires)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
@@ -51,7 +52,7 @@ to a load balancer or to a local ` + "`kubectl port-forward`" + `.`,
 			}
 			ca := p.pki(hub.cluster)
 			ca.ClientLifetime = duration
-			if err := p.issueClientCert(ctx, ca, args[0], hub.cluster, access); err != nil {
+			if err := p.issueClientCert(ctx, hub, ca, args[0], access); err != nil {
 				return err
 			}
 			var proxy *certificate
@@ -86,11 +87,16 @@ to a load balancer or to a local ` + "`kubectl port-forward`" + `.`,
 	return cmd
 }
 
-// issueClientCert replaces the certificate of Argo CD by a new one if the CA key is on the hub.
-func (p *Program) issueClientCert(ctx context.Context, ca *pki.Manager, agent string, hub *cluster, access *clusterAccess) error {
-	issued, err := ca.ProxyUser(ctx, agent, p.self(ctx, hub))
+// issueClientCert replaces the certificate of Argo CD by a new one if the CA key is on the hub. It records it in the Agent.
+func (p *Program) issueClientCert(ctx context.Context, hub agents, ca *pki.Manager, agent string, access *clusterAccess) error {
+	issued, err := ca.ProxyUser(ctx, agent, p.self(ctx, hub.cluster))
 	switch {
 	case err == nil:
+		if err := hub.recordIssued(ctx, p.Now(), agent, v1alpha1.IssuedProxyAnnotation, issued.Cert, func(r pki.Record, entry pki.RecordEntry) (pki.Record, error) {
+			return append(r, entry).Newest(pki.MaxProxyClients), nil
+		}); err != nil {
+			return err
+		}
 		access.Cert, access.Key, access.CA, access.BearerToken = issued.Cert, issued.Key, issued.Bundle, ""
 		return nil
 	case !errors.Is(err, pki.ErrNoKey) && !errors.Is(err, pki.ErrNoAuthority):

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -92,15 +93,33 @@ func TestAgent_Transcript(t *testing.T) {
 }
 
 func TestPKI_Transcript(t *testing.T) {
-	s, _ := inLab(t, "cli-pki")
+	s, l := inLab(t, "cli-pki")
+	s.commands["recorded"] = func(name string) string { return recorded(t, l.Hub(), "cli-pki", name) }
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
 	s.play("pki.txt")
+}
+
+// recorded returns the expiry of each certificate that an Agent records.
+func recorded(t *testing.T, hub *lab.Cluster, namespace, name string) string {
+	t.Helper()
+	agent, err := hub.Dynamic().Resource(agentResource).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, of := range []struct{ title, annotation string }{{"agent", v1alpha1.IssuedAnnotation}, {"proxy", v1alpha1.IssuedProxyAnnotation}} {
+		for _, entry := range pki.ParseRecord(agent.GetAnnotations()[of.annotation]) {
+			out.WriteString(of.title + " " + entry.Expires.UTC().Format("2006-01-02 15:04") + "\n")
+		}
+	}
+	return out.String()
 }
 
 func TestJoinToken_Transcript(t *testing.T) {
 	s, l := inLab(t, "cli-join")
 	s.replace[`join://(\S+)/[-_A-Za-z0-9]{43}/[a-z2-7]{8}\.[-_A-Za-z0-9]+`] = "join://$1/PIN/ID.SECRET"
 	s.replace[`-data: [A-Za-z0-9+/=]{30,}`] = "-data: …"
+	s.commands["recorded"] = func(name string) string { return recorded(t, l.Hub(), "cli-join", name) }
 	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	s.commands["balance"] = func(ip string) string {
 		patch(t, l.Hub(), services, "cli-join", "argocd-agent-principal", `{"status":{"loadBalancer":{"ingress":[{"ip":"`+ip+`"}]}}}`, "status")

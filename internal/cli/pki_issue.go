@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
@@ -79,7 +81,8 @@ func (p *Program) issueAgent() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Short:             "Issue a certificate for an agent",
 		Long: `Issues a certificate for an agent and writes it with its key into Secret ` + pki.ClientSecret + ` on the workload
-cluster. Use it for clusters that cannot join with a token. It needs access to both clusters.`,
+cluster. Use it for clusters that cannot join with a token. It needs access to both clusters. The agent must be
+registered.`,
 		Example: `  argocd-agentctl pki issue agent w1 --principal-context hub --agent-context w1 --upsert
   argocd-agentctl pki propagate --principal-context hub --agent-context w1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,10 +103,16 @@ cluster. Use it for clusters that cannot join with a token. It needs access to b
 			if err != nil {
 				return err
 			}
+			if _, err := p.replaceable(cmd.Context(), spoke, pki.ClientSecret, upsert); err != nil {
+				return err
+			}
 			ca := p.pki(hub)
 			ca.ClientLifetime = duration
 			issued, err := ca.Client(cmd.Context(), args[0])
 			if err != nil {
+				return err
+			}
+			if err := p.recordAgentCertificate(cmd.Context(), agents{hub}, args[0], issued.Cert); err != nil {
 				return err
 			}
 			return p.putPair(cmd.Context(), spoke, pki.ClientSecret, issued, upsert)
@@ -115,14 +124,36 @@ cluster. Use it for clusters that cannot join with a token. It needs access to b
 	return cmd
 }
 
-// putPair writes a certificate into a Secret. It replaces an existing one only with upsert.
-func (p *Program) putPair(ctx context.Context, to *cluster, name string, issued pki.Issued, upsert bool) error {
-	existing, err := secrets{to}.Get(ctx, name)
+// recordAgentCertificate records a certificate in the Agent.
+func (p *Program) recordAgentCertificate(ctx context.Context, a agents, name string, chain []byte) error {
+	if _, err := a.in().Get(ctx, name, metav1.GetOptions{}); notFound(err) {
+		return fmt.Errorf("agent %s is not registered, so its certificate could not be revoked: run `argocd-agentctl agent create %s --mode …` first", name, name)
+	}
+	return a.recordIssued(ctx, p.Now(), name, v1alpha1.IssuedAnnotation, chain, func(r pki.Record, entry pki.RecordEntry) (pki.Record, error) {
+		if len(r) >= pki.MaxIssued {
+			return nil, fmt.Errorf("agent %s has %d valid certificates, more than it needs: delete the Agent to revoke them, or remove annotation %s", name, len(r), v1alpha1.IssuedAnnotation)
+		}
+		return append(r, entry), nil
+	})
+}
+
+// replaceable returns the existing Secret of a certificate. It fails if there is one and upsert is not set.
+func (p *Program) replaceable(ctx context.Context, in *cluster, name string, upsert bool) (*pki.Secret, error) {
+	existing, err := secrets{in}.Get(ctx, name)
 	if err != nil {
-		return fmt.Errorf("get Secret %s of %s: %w", name, to, err)
+		return nil, fmt.Errorf("get Secret %s of %s: %w", name, in, err)
 	}
 	if existing != nil && !upsert {
-		return fmt.Errorf("Secret %s of %s exists. To replace the certificate, set --upsert", name, to)
+		return nil, fmt.Errorf("Secret %s of %s exists. To replace the certificate, set --upsert", name, in)
+	}
+	return existing, nil
+}
+
+// putPair writes a certificate into a Secret. It replaces an existing one only with upsert.
+func (p *Program) putPair(ctx context.Context, to *cluster, name string, issued pki.Issued, upsert bool) error {
+	existing, err := p.replaceable(ctx, to, name, upsert)
+	if err != nil {
+		return err
 	}
 	if err := pki.PutPair(ctx, secrets{to}, name, existing, issued.Pair, issued.Bundle); err != nil {
 		return fmt.Errorf("write the certificate to %s: %w", to, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -202,9 +201,10 @@ func (k *Reconciler) certificatesOf(ctx context.Context, rec agentRecord) (map[s
 			all[c.Fingerprint] = c.Expires.Time
 		}
 	}
-	for _, entry := range validIssued(rec.Annotations, time.Now()) {
-		fingerprint, expiry, _ := strings.Cut(entry, "/")
-		all[fingerprint], _ = time.Parse(time.RFC3339, expiry)
+	for _, annotation := range []string{issuedAnnotation, v1alpha1.IssuedProxyAnnotation} {
+		for _, entry := range pki.ParseRecord(rec.Annotations[annotation]).Valid(time.Now()) {
+			all[entry.Fingerprint] = entry.Expires
+		}
 	}
 	for fingerprint, expires := range k.cfg.Certificates(rec.Name) {
 		if all[fingerprint].IsZero() {

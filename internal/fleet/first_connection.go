@@ -25,6 +25,9 @@ var ErrNoMode = errors.New("the Agent of this agent has no mode: set spec.mode o
 // ErrRevoked is returned for an agent whose certificate is revoked.
 var ErrRevoked = errors.New("the certificate is revoked")
 
+// ErrDeleted is returned for an agent without Agent whose Agent was deleted, if it would register itself.
+var ErrDeleted = errors.New("this agent was deleted on the hub: to accept it again, create its Agent, for example with `argocd-agentctl agent create`")
+
 // NeedsFirstConnection reports whether the connection of an agent decides its registration: its Agent, its mode or its
 // cluster is not known yet. The reconciler refuses a Hello that contradicts the Agent.
 func (r *Registry) NeedsFirstConnection(agent string, hello engine.Hello) bool {
@@ -98,12 +101,18 @@ func (r *Registry) createAgent(ctx context.Context, agent, fingerprint string, h
 	if require && !known {
 		return nil, ErrUnregistered
 	}
-	// A deleted agent can reconnect before the watch shows that it is revoked. It must not be registered again.
-	if revoked, err := r.cfg.Revoked(ctx, fingerprint); err != nil || revoked {
-		return nil, cmp.Or(err, ErrRevoked)
-	}
-	if known {
+	// A deleted agent can reconnect before the watch shows that it is revoked. It must not be registered again. A mesh,
+	// SPIFFE or another CA may continue to authenticate it.
+	revoked, deleted, err := r.cfg.Revoked(ctx, agent, fingerprint)
+	switch {
+	case err != nil:
+		return nil, err
+	case revoked:
+		return nil, ErrRevoked
+	case known:
 		return r.adoptClusterSecret(ctx, secret)
+	case deleted:
+		return nil, ErrDeleted
 	}
 	a := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: hello.Mode}}
 	a.Name, a.Namespace = agent, r.cfg.Namespace

@@ -19,17 +19,22 @@ import (
 )
 
 // Agents and lists of revoked certificates are watched apart. An agent that was
-// deleted must not come back as a new one while only the first is known.
-func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
+// deleted must not come back as a new one while only the first is known, nor with
+// an identity that is not in the list: of SPIFFE, a mesh or another CA.
+func TestClaim_DeletedAgentIsNotReregistered(t *testing.T) {
 	for title, test := range map[string]struct {
 		first, more map[string]string // lists
 		broken      bool
+		mesh        bool // has no certificate
 		require     bool // an Agent, which it has none of
 		want        string
 	}{
 		"not revoked":  {want: ""},
 		"others are":   {first: map[string]string{fingerprintOf("b"): "x"}, want: ""},
 		"it is":        {first: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
+		"was deleted":  {first: map[string]string{"proxy-clients.w1": "x"}, want: ErrDeleted.Error()},
+		"by a mesh":    {more: map[string]string{"proxy-clients.w1": "x"}, mesh: true, want: ErrDeleted.Error()},
+		"another was":  {first: map[string]string{"proxy-clients.w2": "x"}, mesh: true},
 		"further on":   {first: map[string]string{fingerprintOf("b"): "x"}, more: map[string]string{fingerprintOf("a"): "x"}, want: ErrRevoked.Error()},
 		"unreadable":   {broken: true, want: "read ConfigMap argocd-agent-tls-blocklist"},
 		"not required": {broken: true, require: true, want: ErrUnregistered.Error()},
@@ -60,7 +65,11 @@ func TestClaim_RevokedCertificateIsNotReregistered(t *testing.T) {
 		}
 		d := newTestRegistry(t)
 		d.cfg.Client, d.cfg.Revoked = client, revoke.New(client, "argocd", nil, d.cfg.Log).RevokedNow
-		err = d.RecordFirstConnection(t.Context(), "w1", fingerprintOf("a"), engine.Hello{Mode: "managed", ClusterUID: "uid"}, test.require)
+		fingerprint := fingerprintOf("a")
+		if test.mesh {
+			fingerprint = ""
+		}
+		err = d.RecordFirstConnection(t.Context(), "w1", fingerprint, engine.Hello{Mode: "managed", ClusterUID: "uid"}, test.require)
 		server.Close()
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) || (created > 0) != (err == nil) {
 			t.Errorf("%s: %v, %d Agents were made", title, err, created)

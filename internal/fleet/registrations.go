@@ -3,8 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -93,27 +91,9 @@ func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenV
 	})
 }
 
-// issuedAnnotation of an Agent lists all valid certificates that were issued to it, because the agent can have newer ones
-// than the one of its connection. The deletion of the Agent revokes them all.
+// issuedAnnotation of an Agent records all valid certificates that were issued to it, because the agent can have newer
+// ones than the one of its connection. The deletion of the Agent revokes them all.
 const issuedAnnotation = v1alpha1.IssuedAnnotation
-
-// maxIssued limits the list. Normally two or three certificates of an agent are valid at a time.
-const maxIssued = 64
-
-// validIssued returns the entries of the list that are valid at a time.
-func validIssued(annotations map[string]string, now time.Time) (entries []string) {
-	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
-		fingerprint, expiry, _ := strings.Cut(entry, "/")
-		if len(fingerprint) != 64 || strings.Trim(fingerprint, "0123456789ABCDEF") != "" {
-			continue // written by a user
-		}
-		until, err := time.Parse(time.RFC3339, expiry)
-		if err != nil || now.Before(until) {
-			entries = append(entries, entry)
-		}
-	}
-	return entries
-}
 
 // RecordIssued implements issue.Registrations.
 func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint string, until time.Time) error {
@@ -125,18 +105,18 @@ func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint strin
 		if agent == nil {
 			return fmt.Errorf("read Agent %s: not found", name)
 		}
-		entries := validIssued(agent.Annotations, time.Now())
-		if len(entries) >= maxIssued {
+		entries := pki.ParseRecord(agent.Annotations[issuedAnnotation]).Valid(time.Now())
+		if len(entries) >= pki.MaxIssued {
 			return &enroll.Error{Message: fmt.Sprintf("agent %s has %d valid certificates, more than it needs: it fails to store them, or its key was stolen. "+
 				"Fix this, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)}
 		}
-		entry := fingerprint + "/" + until.UTC().Format(time.RFC3339)
-		if slices.Contains(entries, entry) {
+		if entries.Contains(fingerprint) {
 			return nil
 		}
+		entries = append(entries, pki.RecordEntry{Fingerprint: fingerprint, Expires: until})
 		_, err = a.Registry.cfg.Client.Patch(ctx, a.Registry.ref(name), map[string]any{"metadata": map[string]any{
 			"resourceVersion": agent.ResourceVersion,
-			"annotations":     map[string]string{issuedAnnotation: strings.Join(append(entries, entry), " ")}}})
+			"annotations":     map[string]string{issuedAnnotation: entries.String()}}})
 		if err != nil {
 			return fmt.Errorf("record a certificate in Agent %s: %w", name, err)
 		}

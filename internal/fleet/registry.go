@@ -24,11 +24,12 @@ type RegistryConfig struct {
 	Client       *kube.Client
 	Namespace    string // of Argo CD
 	Mapping      kind.Mapping
-	Limits       kind.Limits                                                 // of agents without limits of their own
-	ProxyAddress string                                                      // host:port of the resource proxy
-	Post         func(context.Context, reconcile.Input) error                // receives registrations and confirmations
-	Revoked      func(ctx context.Context, fingerprint string) (bool, error) // reports whether a certificate is revoked now
-	Log          *slog.Logger
+	Limits       kind.Limits                                  // of agents without limits of their own
+	ProxyAddress string                                       // host:port of the resource proxy
+	Post         func(context.Context, reconcile.Input) error // receives registrations and confirmations
+	// Revoked reports whether a certificate is revoked now, and whether an agent with this name was deleted.
+	Revoked func(ctx context.Context, agent, fingerprint string) (revoked, deleted bool, err error)
+	Log     *slog.Logger
 }
 
 // Registry knows all Agents and their cluster Secrets. It decides which registration is active for each agent. The cost of

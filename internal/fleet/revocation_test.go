@@ -48,22 +48,23 @@ func TestRevoke_AllCertificatesOfAnAgent(t *testing.T) {
 	own, forArgo := config("w1", "")
 	shared, _ := config("w1", "token")
 	others, _ := config("w2", "")
-	seen, issued, connected := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64)
+	seen, issued, connected, kubeconfig := strings.Repeat("A", 64), strings.Repeat("B", 64), strings.Repeat("C", 64), strings.Repeat("D", 64)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	rec := agentRecord{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Status.Certificate = &v1alpha1.Certificate{Fingerprint: seen, Expires: &metav1.Time{Time: until}}
-		a.Annotations = map[string]string{issuedAnnotation: issued + "/" + until.Format(time.RFC3339)}
+		a.Annotations = map[string]string{issuedAnnotation: issued + "/" + until.Format(time.RFC3339),
+			v1alpha1.IssuedProxyAnnotation: kubeconfig + "/" + until.Format(time.RFC3339)}
 	})}
 	for title, test := range map[string]struct {
 		config []byte
 		made   bool
 		want   []string
 	}{
-		"issued for it":    {own, true, []string{seen, issued, connected, forArgo}},
-		"in a user's own":  {own, false, []string{seen, issued, connected}},
-		"shared by all":    {shared, true, []string{seen, issued, connected}},
-		"another agent's":  {others, true, []string{seen, issued, connected}},
-		"no config at all": {[]byte("x"), true, []string{seen, issued, connected}},
+		"issued for it":    {own, true, []string{seen, issued, connected, kubeconfig, forArgo}},
+		"in a user's own":  {own, false, []string{seen, issued, connected, kubeconfig}},
+		"shared by all":    {shared, true, []string{seen, issued, connected, kubeconfig}},
+		"another agent's":  {others, true, []string{seen, issued, connected, kubeconfig}},
+		"no config at all": {[]byte("x"), true, []string{seen, issued, connected, kubeconfig}},
 	} {
 		annotations := map[string]string{}
 		if test.made {

@@ -3,9 +3,9 @@ package fleet
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
@@ -45,12 +45,8 @@ func (r *StatusWriter) Metrics() []observe.Metric {
 
 // lastExpiry returns when the newest certificate of an agent expires. It can be newer than the one of its connection.
 func lastExpiry(connected time.Time, annotations map[string]string) time.Time {
-	last := connected
-	for entry := range strings.FieldsSeq(annotations[issuedAnnotation]) {
-		_, expiry, _ := strings.Cut(entry, "/")
-		if until, err := time.Parse(time.RFC3339, expiry); err == nil && until.After(last) {
-			last = until
-		}
+	if last := pki.ParseRecord(annotations[issuedAnnotation]).LastExpiry(); last.After(connected) {
+		return last
 	}
-	return last
+	return connected
 }

@@ -14,7 +14,7 @@ func TestStatusWriter_Metrics(t *testing.T) {
 	there, gone := openSession(1), openSession(1)
 	there.skew, gone.open = &skew, false
 	a := agent("a", 1, "managed")
-	a.Annotations = map[string]string{v1alpha1.IssuedAnnotation: "X/nonsense Y/" + time.Unix(90_000, 0).UTC().Format(time.RFC3339)}
+	a.Annotations = map[string]string{v1alpha1.IssuedAnnotation: strings.Repeat("A", 64) + "/nonsense " + strings.Repeat("B", 64) + "/" + time.Unix(90_000, 0).UTC().Format(time.RFC3339)}
 	known := NewRegistry(RegistryConfig{})
 	known.objects["a"], known.objects["b"] = agentRecord{Agent: a}, agentRecord{Agent: agent("b", 2, "managed")}
 	r := &StatusWriter{registry: known, sessions: map[string]sessionState{"a": *there, "b": *gone}}

@@ -73,6 +73,9 @@ func (a *Authenticator) Authenticate(c Client) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
+	if deleted := a.Revoked.Before(name); pki.IssuedAt(leaf).Before(deleted) {
+		return Peer{}, fmt.Errorf("the certificate of %q was issued before agent %s was deleted on the hub and is revoked: join again or get another certificate", clip(leaf.Subject.String()), name)
+	}
 	return Peer{Agent: name, Fingerprint: id, NotAfter: leaf.NotAfter}, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
 func TestMethod_FindsTheNameInTheCertificate(t *testing.T) {
@@ -190,6 +192,26 @@ func TestAuthenticate_RefusesRevokedCertificateOnOpenConnection(t *testing.T) {
 	_, err = a.Revoked.Set([]string{Fingerprint(cert)})
 	must(t, err)
 	if _, err := a.Authenticate(overTLS(cert, ca.cert)); err == nil || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Another CA may have issued certificates of a deleted agent that are not recorded.
+func TestAuthenticate_RefusesCertificateFromBeforeTheDeletion(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	cert, _ := ca.sign(template("agent-a"))
+	m, err := ParseMethod("mtls:")
+	must(t, err)
+	a := &Authenticator{Method: m, Revoked: &Revocations{}}
+	issued := pki.IssuedAt(cert)
+	for agent, deleted := range map[string]time.Time{"agent-a": issued, "agent-b": issued.Add(time.Hour)} {
+		a.Revoked.SetBefore(map[string]time.Time{agent: deleted})
+		if _, err := a.Authenticate(overTLS(cert, ca.cert)); err != nil {
+			t.Errorf("%s deleted at %s: %v", agent, deleted, err)
+		}
+	}
+	a.Revoked.SetBefore(map[string]time.Time{"agent-a": issued.Add(time.Second)})
+	if _, err := a.Authenticate(overTLS(cert, ca.cert)); err == nil || !strings.Contains(err.Error(), "was issued before agent agent-a was deleted") {
 		t.Errorf("error %v", err)
 	}
 }

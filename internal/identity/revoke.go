@@ -21,8 +21,8 @@ type Revocations struct {
 	before atomic.Pointer[map[string]time.Time]
 }
 
-// SetBefore revokes the resource proxy client certificates of some agents that were issued before a time. These are not
-// listed anywhere.
+// SetBefore revokes the certificates of some agents, and those for their clusters, that were issued before a time. Not all
+// of them are listed: another CA may have issued them.
 func (r *Revocations) SetBefore(agents map[string]time.Time) { r.before.Store(&agents) }
 
 // Before returns the time that SetBefore has set for an agent, or zero.

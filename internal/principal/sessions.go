@@ -201,7 +201,7 @@ func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine
 		return true
 	case errors.Is(err, fleet.ErrRevoked):
 		c.Close(engine.Revoked, err.Error())
-	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode):
+	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode), errors.Is(err, fleet.ErrDeleted):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
 		s.log.WarnContext(ctx, "Failed to register agent", "agent", c.Agent, "error", err)

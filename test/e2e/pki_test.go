@@ -54,7 +54,7 @@ func (a *authority) issueFor(t testing.TB, subject pkix.Name, until time.Time) p
 	key := newKey(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(a.serial), Subject: subject,
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
+		NotBefore: earlier(time.Now(), until).Add(-time.Hour), NotAfter: until,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
@@ -126,4 +126,11 @@ func writePEM(t testing.TB, file, kind string, der []byte) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

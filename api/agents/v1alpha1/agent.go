@@ -185,6 +185,9 @@ const (
 // spaces. A connected agent may have a newer one than the status shows.
 const IssuedAnnotation = Group + "/issued-certificates"
 
+// IssuedProxyAnnotation lists valid certificates that users got for the cluster of an agent, in the same form.
+const IssuedProxyAnnotation = Group + "/issued-proxy-certificates"
+
 // ConfirmCluster is the prefix of the ID that confirms another cluster.
 const ConfirmCluster = "cluster-"
 

@@ -178,24 +178,21 @@ func (b *Blocklist) Add(ctx context.Context, agent string, revoked map[string]ti
 var ErrFull = fmt.Errorf("ConfigMap %s and its %d further pages are full. The Agent is not deleted and its agent is refused until entries expire"+
 	" or a user removes entries: run `argocd-agentctl blocklist tls list`", ConfigMap, maxPages)
 
-// RevokedNow reports whether a certificate is revoked. It reads the pages from the API server, because an agent that was
-// just deleted can reconnect before the watch shows its entry.
-func (b *Blocklist) RevokedNow(ctx context.Context, fingerprint string) (bool, error) {
-	if fingerprint == "" {
-		return false, nil
-	}
+// RevokedNow reports whether a certificate is revoked, and whether the agent was deleted. It reads the pages from the API
+// server, because an agent that was just deleted can reconnect before the watch shows its entry. The fingerprint is empty
+// if the agent has no certificate.
+func (b *Blocklist) RevokedNow(ctx context.Context, agent, fingerprint string) (revoked, deleted bool, err error) {
 	for _, w := range []kube.Watch{{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: ConfigMap}, {Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}} {
 		pages, err := b.client.List(ctx, w)
 		if err != nil {
-			return false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)
+			return false, false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)
 		}
 		for _, o := range pages {
-			if o.Get("data", fingerprint) != nil {
-				return true, nil
-			}
+			revoked = revoked || fingerprint != "" && o.Get("data", fingerprint) != nil
+			deleted = deleted || o.Get("data", deletedAgentPrefix+agent) != nil
 		}
 	}
-	return false, nil
+	return revoked, deleted, nil
 }
 
 // pagesFor returns the pages in the order in which they are tried for an agent: the first page, then the further pages

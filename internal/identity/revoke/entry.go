@@ -22,9 +22,9 @@ const entryGrace = 24 * time.Hour
 // clockTolerance is how far clocks may differ.
 const clockTolerance = 5 * time.Minute
 
-// deletedAgentPrefix starts the key of the entry for a deleted agent. It revokes all client certificates of the resource
-// proxy that were issued for this agent before it was deleted. There is no list of them, and they must not work for
-// another agent with the same name.
+// deletedAgentPrefix starts the key of the entry for a deleted agent. It revokes all certificates of the agent, and those
+// for its cluster, that were issued before it was deleted. They must not work for another agent with the same name. The
+// agent cannot register itself again, whatever identity it has.
 const deletedAgentPrefix = "proxy-clients."
 
 // deletionPatch returns the change of a page when an agent was deleted. A nil value removes the entry.
