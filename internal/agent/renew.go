@@ -26,6 +26,7 @@ type Certificates struct {
 // certificateClient renews certificates. *transport.CertificateClient implements it.
 type certificateClient interface {
 	Renew(ctx context.Context, request []byte, clock time.Time) (enroll.Certificate, error)
+	Fingerprint() string
 }
 
 // certRenewer renews the client certificate and updates the trusted CAs during a session. It does not change a Secret
@@ -76,6 +77,9 @@ func (k *certRenewer) run(ctx context.Context, o enroll.Client) error {
 		case <-timer.C:
 		}
 		next, err := k.reconcile(ctx, o, trust)
+		if errors.Is(err, enroll.ErrReconnect) {
+			return err
+		}
 		if err != nil {
 			k.logFailureOnce(ctx, err)
 			next = k.now().Add(max(pause.Next(), retryAfter(err)))
@@ -140,6 +144,9 @@ func (k *certRenewer) reconcile(ctx context.Context, o certificateClient, trust 
 		k.logNotManaged(ctx, &pki.NotManagedError{Secret: k.names.Client})
 		return again, nil
 	}
+	if own := o.Fingerprint(); own != "" && own != pki.Describe(leaf).Fingerprint {
+		return time.Time{}, enroll.ErrReconnect // the hub renews only the newest certificate
+	}
 	return again, k.renew(ctx, o, s, leaf)
 }
 
@@ -179,7 +186,7 @@ func (k *certRenewer) renew(ctx context.Context, o certificateClient, s *pki.Sec
 
 func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.Secret, leaf *x509.Certificate) error {
 	name := leaf.Subject.CommonName
-	request, key, err := pki.NewRequest(name, nil)
+	s, request, key, err := k.prepare(ctx, s, name)
 	if err != nil {
 		return err
 	}
@@ -202,6 +209,30 @@ func (k *certRenewer) replace(ctx context.Context, o certificateClient, s *pki.S
 	k.agent.log.InfoContext(ctx, "Renewed certificate", "agent", name, "expires", certs[0].NotAfter.UTC(),
 		"fingerprint", pki.Describe(certs[0]).Fingerprint, "previousFingerprint", pki.Describe(leaf).Fingerprint)
 	return nil
+}
+
+// prepare returns a request with the key that is stored for it. If there is none, it stores a new key. If the answer of the
+// hub is lost, the next request has the same key. The hub would take another one for that of a thief.
+func (k *certRenewer) prepare(ctx context.Context, s *pki.Secret, agent string) (stored *pki.Secret, request, key []byte, err error) {
+	if next := s.Data[pki.NextKeyKey]; len(next) > 0 {
+		if request, key, err = pki.NewRequest(agent, next); err == nil {
+			return s, request, key, nil
+		}
+	}
+	if request, key, err = pki.NewRequest(agent, nil); err != nil {
+		return nil, nil, nil, err
+	}
+	s.Data[pki.NextKeyKey] = key
+	if err := k.secrets.Put(ctx, s); err != nil {
+		return nil, nil, nil, fmt.Errorf("store the key of the renewal in Secret %s: %w", k.names.Client, err)
+	}
+	if stored, err = k.secrets.Get(ctx, k.names.Client); err != nil {
+		return nil, nil, nil, err
+	}
+	if stored == nil || !bytes.Equal(stored.Data[pki.NextKeyKey], key) {
+		return nil, nil, nil, fmt.Errorf("write Secret %s: %w", k.names.Client, pki.ErrBusy)
+	}
+	return stored, request, key, nil
 }
 
 func (k *certRenewer) compareClocks(ctx context.Context, asked, hub time.Time) {

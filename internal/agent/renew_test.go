@@ -23,6 +23,9 @@ type registry struct {
 	clock   time.Time
 	renewed int
 	refuse  error
+	lost    int    // answers that are lost
+	session string // fingerprint of its certificate
+	keys    [][]byte
 	log     bytes.Buffer
 }
 
@@ -44,10 +47,21 @@ func (r *registry) Renew(ctx context.Context, request []byte, _ time.Time) (enro
 	if r.refuse != nil {
 		return enroll.Certificate{}, r.refuse
 	}
+	parsed, err := pki.ReadRequest(request, "w1")
+	if err != nil {
+		return enroll.Certificate{}, err
+	}
+	r.keys = append(r.keys, parsed.RawSubjectPublicKeyInfo)
+	if r.lost > 0 {
+		r.lost--
+		return enroll.Certificate{}, errors.New("the connection broke")
+	}
 	r.renewed++
 	issued, err := r.hub.Sign(ctx, request, "w1")
 	return enroll.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: r.clock}, err
 }
+
+func (r *registry) Fingerprint() string { return r.session }
 
 // trust returns the CAs of the hub.
 func (r *registry) trust() enroll.Trust {
@@ -173,14 +187,14 @@ func TestCertRenewer_SkipsUnmanagedSecrets(t *testing.T) {
 func TestCertRenewer_RejectsWrongCertificate(t *testing.T) {
 	r := newRegistry(t)
 	r.begin(true)
-	before := r.secret(pki.ClientSecret).Revision
+	before := r.secret(pki.ClientSecret)
 	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
 	other, err := r.hub.Client(t.Context(), "w2")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.reconcile(t.Context(), answer{enroll.Certificate{Chain: other.Cert, Bundle: other.Bundle, Clock: r.clock}}, r.trust())
-	if err == nil || r.secret(pki.ClientSecret).Revision != before {
+	if after := r.secret(pki.ClientSecret); err == nil || !bytes.Equal(after.Data[pki.CertKey], before.Data[pki.CertKey]) || !bytes.Equal(after.Data[pki.KeyKey], before.Data[pki.KeyKey]) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -211,6 +225,103 @@ func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 // answer is a hub that always answers the same.
 type answer struct{ enroll.Certificate }
 
+func (a answer) Fingerprint() string { return "" }
+
 func (a answer) Renew(context.Context, []byte, time.Time) (enroll.Certificate, error) {
 	return a.Certificate, nil
+}
+
+// If an answer is lost, or the agent crashes before it has stored it, the next request has the same key, also by another
+// process. The hub would take another key for that of a thief.
+func TestCertRenewer_RepeatsWithTheSameKey(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
+	r.lost = 2
+	for range 2 {
+		if _, err := r.reconcile(t.Context(), r, r.trust()); err == nil {
+			t.Fatal("the answer was lost")
+		}
+	}
+	failing := errors.New("the API server is down")
+	// The Secret cannot be written: the agent stops after it has received the certificate.
+	r.certRenewer.secrets = failingPut{r.secrets, failing}
+	if _, err := r.reconcile(t.Context(), r, r.trust()); !errors.Is(err, failing) {
+		t.Fatalf("error %v", err)
+	}
+	r.certRenewer.secrets = r.secrets
+	r.reconciled()
+	if len(r.keys) != 4 {
+		t.Fatalf("%d requests", len(r.keys))
+	}
+	for _, key := range r.keys {
+		if !bytes.Equal(key, r.keys[0]) {
+			t.Error("a repeated request has another key")
+		}
+	}
+	s := r.secret(pki.ClientSecret)
+	if _, err := tls.X509KeyPair(s.Data[pki.CertKey], s.Data[pki.KeyKey]); err != nil || len(s.Data[pki.NextKeyKey]) > 0 {
+		t.Errorf("%v, keys of the Secret: %d", err, len(s.Data))
+	}
+	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
+	if r.reconciled(); bytes.Equal(r.keys[4], r.keys[0]) {
+		t.Error("the next certificate has the same key")
+	}
+}
+
+// failingPut are Secrets that cannot be written.
+type failingPut struct {
+	pki.Secrets
+	err error
+}
+
+func (s failingPut) Put(context.Context, *pki.Secret) error { return s.err }
+
+// Two replicas of an agent may renew at the same time. Both use the key that was stored first.
+func TestCertRenewer_ConcurrentRenewalsUseOneKey(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	r.clock = r.clock.Add(pki.ClientLifetime * 3 / 4)
+	other := &certRenewer{agent: r.agent, secrets: r.secrets, names: r.names, now: r.now}
+	r.lost = 2
+	r.secrets.Before = func(*pki.Secret) {
+		if _, err := other.reconcile(t.Context(), r, r.trust()); err == nil || !strings.Contains(err.Error(), "the connection broke") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if _, err := r.reconcile(t.Context(), r, r.trust()); !errors.Is(err, pki.ErrBusy) {
+		t.Fatalf("error %v", err)
+	}
+	if _, err := r.reconcile(t.Context(), r, r.trust()); err == nil {
+		t.Fatal("the answer was lost")
+	}
+	if len(r.keys) != 2 || !bytes.Equal(r.keys[0], r.keys[1]) {
+		t.Errorf("%d requests with different keys", len(r.keys))
+	}
+}
+
+// The hub renews only the newest certificate of an agent. The session may have an older one.
+func TestCertRenewer_ReconnectsBeforeItRenewsAgain(t *testing.T) {
+	r := newRegistry(t)
+	r.begin(true)
+	certs, err := pki.Certificates(r.secret(pki.ClientSecret).Data[pki.CertKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.session = pki.Describe(certs[0]).Fingerprint
+	for range 2 {
+		if _, err := r.hub.Rotate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.reconcile(t.Context(), r, r.trust())
+		if _, finish := r.hub.Finish(t.Context(), true); finish != nil {
+			t.Fatal(finish)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, enroll.ErrReconnect) || r.renewed != 1 {
+		t.Errorf("error %v, renewed %d times", err, r.renewed)
+	}
 }

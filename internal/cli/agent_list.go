@@ -28,7 +28,7 @@ STATE is one of:
   connected        the agent has a session
   disconnected     the agent has no session
   never-connected  the agent has not connected yet
-  suspended        the hub refuses the agent until it is resumed
+  suspended        the hub refuses the agent until it is resumed, or joins again if its key was cloned
   terminating      the agent is being deleted
   held             a hold waits for a confirmation, see ` + "`argocd-agentctl pending`" + `
   write-outage     the agent is connected, but its API server does not accept writes
@@ -100,7 +100,7 @@ func stateOf(agent *v1alpha1.Agent) string {
 	switch {
 	case agent.DeletionTimestamp != nil:
 		return stateTerminating
-	case agent.Spec.Suspended && !agent.Status.Connected:
+	case (agent.Spec.Suspended || agent.Annotations[v1alpha1.ReusedAnnotation] != "") && !agent.Status.Connected:
 		return stateSuspended
 	case meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionHeld):
 		return stateHeld

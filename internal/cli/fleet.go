@@ -137,8 +137,11 @@ func rowOf(agent *v1alpha1.Agent) fleet.Row {
 	return r
 }
 
+// certificateReused is the reason of an agent that must join again.
+const certificateReused engine.Code = "CertificateReused"
+
 // refusals are the reasons of condition Connected that an operator must fix.
-var refusals = []engine.Code{engine.NotAllowed, engine.NameTaken, engine.WrongMode, engine.WrongCluster, engine.WrongProtocol, engine.BadMessage, engine.Revoked}
+var refusals = []engine.Code{engine.NotAllowed, engine.NameTaken, engine.WrongMode, engine.WrongCluster, engine.WrongProtocol, engine.BadMessage, engine.Revoked, certificateReused}
 
 // refusalOf returns why an agent is refused or its registration is not accepted.
 func refusalOf(agent *v1alpha1.Agent) string {

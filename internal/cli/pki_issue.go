@@ -133,7 +133,7 @@ func (p *Program) recordAgentCertificate(ctx context.Context, a agents, name str
 		if len(r) >= pki.MaxIssued {
 			return nil, fmt.Errorf("agent %s has %d valid certificates, more than it needs: delete the Agent to revoke them, or remove annotation %s", name, len(r), v1alpha1.IssuedAnnotation)
 		}
-		return append(r, entry), nil
+		return r.Joined(entry), nil
 	})
 }
 

@@ -194,18 +194,8 @@ func (k *Reconciler) revoke(ctx context.Context, rec agentRecord) error {
 
 // certificatesOf returns the certificates of an agent by fingerprint with their expiry. A zero time means unknown.
 func (k *Reconciler) certificatesOf(ctx context.Context, rec agentRecord) (map[string]time.Time, error) {
-	all := map[string]time.Time{}
-	if c := rec.Status.Certificate; c != nil && c.Fingerprint != "" {
-		all[c.Fingerprint] = time.Time{}
-		if c.Expires != nil {
-			all[c.Fingerprint] = c.Expires.Time
-		}
-	}
-	for _, annotation := range []string{issuedAnnotation, v1alpha1.IssuedProxyAnnotation} {
-		for _, entry := range pki.ParseRecord(rec.Annotations[annotation]).Valid(time.Now()) {
-			all[entry.Fingerprint] = entry.Expires
-		}
-	}
+	recorded := pki.ParseRecord(rec.Annotations[issuedAnnotation] + " " + rec.Annotations[v1alpha1.IssuedProxyAnnotation])
+	all := agentCertificates(&rec, recorded.Valid(time.Now()))
 	for fingerprint, expires := range k.cfg.Certificates(rec.Name) {
 		if all[fingerprint].IsZero() {
 			all[fingerprint] = expires

@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
@@ -15,7 +17,11 @@ import (
 )
 
 // Registrations implements issue.Registrations with Agents. It reads them from the API server.
-type Registrations struct{ Registry *Registry }
+type Registrations struct {
+	Registry *Registry
+	// Revoke revokes certificates of an agent: fingerprint → expiry. A zero time means unknown.
+	Revoke func(ctx context.Context, agent string, revoked map[string]time.Time, now time.Time) error
+}
 
 // get returns an Agent, or nil if there is none.
 func (a Registrations) get(ctx context.Context, name string) (*agentRecord, error) {
@@ -36,7 +42,8 @@ func (a Registrations) DenyReason(ctx context.Context, name, mode string) (strin
 	return certificateDenial(&agent.Agent, mode), nil
 }
 
-// certificateDenial returns why an agent must not get a certificate, or not for this mode. It is empty if the agent may.
+// certificateDenial returns why an agent must not get a certificate, or not for this mode. The result is empty if the agent
+// may. The mode is empty if the agent renews its certificate.
 func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 	name := agent.Name
 	switch {
@@ -46,6 +53,8 @@ func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 		return fmt.Sprintf("agent %s is retired on the hub, its cluster is permanently gone: delete the Agent, then create a new token", name)
 	case agent.Spec.Suspended:
 		return fmt.Sprintf("agent %s is suspended on the hub: run `argocd-agentctl agent resume %s`", name, name)
+	case mode == "" && agent.Annotations[v1alpha1.ReusedAnnotation] != "":
+		return reusedDenial(name)
 	case mode != "" && agent.Spec.Mode != "" && agent.Spec.Mode != mode:
 		return fmt.Sprintf("agent %s is %s on the hub, but the token is for mode %s: create a token for mode %s, or delete the Agent first", name, agent.Spec.Mode, mode, agent.Spec.Mode)
 	}
@@ -95,8 +104,72 @@ func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenV
 // ones than the one of its connection. The deletion of the Agent revokes them all.
 const issuedAnnotation = v1alpha1.IssuedAnnotation
 
-// RecordIssued implements issue.Registrations.
-func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint string, until time.Time) error {
+// RecordJoined implements issue.Registrations.
+func (a Registrations) RecordJoined(ctx context.Context, name string, entry pki.RecordEntry) error {
+	return a.record(ctx, name, func(agent *agentRecord, record pki.Record) (map[string]any, error) {
+		annotations := map[string]any{}
+		if agent.Annotations[v1alpha1.ReusedAnnotation] != "" {
+			if err := a.Revoke(ctx, name, agentCertificates(agent, record), time.Now()); err != nil {
+				return nil, err
+			}
+			annotations[v1alpha1.ReusedAnnotation] = nil
+			record = record.Newest(1) // keeps the generation
+		}
+		annotations[issuedAnnotation] = record.Joined(entry).String()
+		return annotations, nil
+	})
+}
+
+// RecordRenewed implements issue.Registrations. The decision and the record are one write, so that several principal
+// replicas decide the same.
+func (a Registrations) RecordRenewed(ctx context.Context, name, with string, entry pki.RecordEntry) error {
+	var reused *pki.ReusedError
+	var uid types.UID
+	err := a.record(ctx, name, func(agent *agentRecord, record pki.Record) (map[string]any, error) {
+		if why := certificateDenial(&agent.Agent, ""); why != "" { // by another replica
+			return nil, &enroll.Error{Message: why}
+		}
+		next, err := record.Renewed(with, entry)
+		if errors.As(err, &reused) {
+			uid = agent.UID
+			return map[string]any{v1alpha1.ReusedAnnotation: time.Now().UTC().Format(time.RFC3339) + ": " + reused.Error()}, nil
+		}
+		if errors.Is(err, pki.ErrNotRecorded) {
+			return nil, &enroll.Error{Message: fmt.Sprintf("%v: join again with a token of `argocd-agentctl agent join-token %s`", err, name)}
+		}
+		return map[string]any{issuedAnnotation: next.String()}, err
+	})
+	if err != nil || reused == nil {
+		return err
+	}
+	a.Registry.cfg.Log.ErrorContext(ctx, "Suspended agent, two clients have its key", "agent", name, "certificate", with, "reason", reused.Error())
+	a.Registry.reportEvent(ctx, name, uid, reasonReused, reused.Error()+". The agent is suspended until it joins again.")
+	return &enroll.Error{Message: reusedDenial(name)}
+}
+
+// reusedDenial is why an agent is refused whose certificate was reused.
+func reusedDenial(name string) string {
+	return fmt.Sprintf("agent %s is suspended on the hub, because two clients have its key: create a token with `argocd-agentctl agent join-token %s`, "+
+		"then run `argocd-agentctl join --replace` on its cluster", name, name)
+}
+
+// agentCertificates returns the certificates of an agent by fingerprint with their expiry. A zero time means unknown.
+func agentCertificates(agent *agentRecord, record pki.Record) map[string]time.Time {
+	all := map[string]time.Time{}
+	if c := agent.Status.Certificate; c != nil && c.Fingerprint != "" {
+		all[c.Fingerprint] = time.Time{}
+		if c.Expires != nil {
+			all[c.Fingerprint] = c.Expires.Time
+		}
+	}
+	for _, entry := range record {
+		all[entry.Fingerprint] = entry.Expires
+	}
+	return all
+}
+
+// record changes annotations of an Agent, depending on the certificates that it records.
+func (a Registrations) record(ctx context.Context, name string, change func(*agentRecord, pki.Record) (annotations map[string]any, err error)) error {
 	return a.write(name, "record a certificate in", func() error {
 		agent, err := a.get(ctx, name)
 		if err != nil {
@@ -105,18 +178,17 @@ func (a Registrations) RecordIssued(ctx context.Context, name, fingerprint strin
 		if agent == nil {
 			return fmt.Errorf("read Agent %s: not found", name)
 		}
-		entries := pki.ParseRecord(agent.Annotations[issuedAnnotation]).Valid(time.Now())
-		if len(entries) >= pki.MaxIssued {
+		record := pki.ParseRecord(agent.Annotations[issuedAnnotation]).Valid(time.Now())
+		if len(record) >= pki.MaxIssued {
 			return &enroll.Error{Message: fmt.Sprintf("agent %s has %d valid certificates, more than it needs: it fails to store them, or its key was stolen. "+
-				"Fix this, then remove annotation %s from its Agent on the hub", name, len(entries), issuedAnnotation)}
+				"Fix this, then remove annotation %s from its Agent on the hub", name, len(record), issuedAnnotation)}
 		}
-		if entries.Contains(fingerprint) {
-			return nil
+		annotations, err := change(agent, record)
+		if err != nil {
+			return err
 		}
-		entries = append(entries, pki.RecordEntry{Fingerprint: fingerprint, Expires: until})
 		_, err = a.Registry.cfg.Client.Patch(ctx, a.Registry.ref(name), map[string]any{"metadata": map[string]any{
-			"resourceVersion": agent.ResourceVersion,
-			"annotations":     map[string]string{issuedAnnotation: entries.String()}}})
+			"resourceVersion": agent.ResourceVersion, "annotations": annotations}})
 		if err != nil {
 			return fmt.Errorf("record a certificate in Agent %s: %w", name, err)
 		}

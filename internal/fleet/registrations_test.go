@@ -2,9 +2,11 @@ package fleet
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -12,25 +14,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
 func TestCertificateDenial_MatchesDenyReason(t *testing.T) {
 	for want, change := range map[string]func(*v1alpha1.Agent){
-		"":                 func(*v1alpha1.Agent) {},
-		"is suspended":     func(a *v1alpha1.Agent) { a.Spec.Suspended = true },
-		"is being deleted": func(a *v1alpha1.Agent) { a.DeletionTimestamp = &a.CreationTimestamp },
-		"is retired":       func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.RetireAnnotation: "x"} },
+		"":                         func(*v1alpha1.Agent) {},
+		"is suspended":             func(a *v1alpha1.Agent) { a.Spec.Suspended = true },
+		"is being deleted":         func(a *v1alpha1.Agent) { a.DeletionTimestamp = &a.CreationTimestamp },
+		"two clients have its key": func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.ReusedAnnotation: "x"} },
+		"is retired":               func(a *v1alpha1.Agent) { a.Annotations = map[string]string{v1alpha1.RetireAnnotation: "x"} },
 	} {
 		a := agent("w1", 1, "managed", change)
 		d := newTestRegistry(t)
 		d.see(a)
-		if why := certificateDenial(&a, "managed"); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.DenyReason("w1") == "") {
+		if why := certificateDenial(&a, ""); (why == "") != (want == "") || !strings.Contains(why, want) || (why == "") != (d.DenyReason("w1") == "") {
 			t.Errorf("%q: certificate denied because %q, connection denied because %q", want, why, d.DenyReason("w1"))
 		}
 	}
@@ -130,10 +135,156 @@ func TestRegister_DeletedAgentIsNotRegisteredAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = Registrations{NewRegistry(RegistryConfig{Client: client, Namespace: "argocd"})}.Register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
+		err = Registrations{Registry: NewRegistry(RegistryConfig{Client: client, Namespace: "argocd"})}.Register(t.Context(), pki.JoinGrant{Agent: "w1", Mode: cmp.Or(test.mode, "managed")}, func() error { return test.token })
 		server.Close()
 		if !slices.Equal(did, test.did) || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: it did %q, %v", title, did, err)
+		}
+	}
+}
+
+// storedAgent is an API server with one Agent. It merges annotations of patches.
+type storedAgent struct {
+	v1alpha1.Agent
+	revision int
+	events   []string
+	before   func() // is called once before the next patch is applied
+}
+
+func (s *storedAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.Method == http.MethodPost { // of an Event
+		var event struct {
+			Type, Reason, Message string
+			InvolvedObject        struct{ Kind, Name, UID string }
+		}
+		_ = json.NewDecoder(r.Body).Decode(&event)
+		s.events = append(s.events, strings.Join([]string{event.Type, event.Reason, event.InvolvedObject.Kind, event.InvolvedObject.Name, event.InvolvedObject.UID, event.Message}, " "))
+		fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+		return
+	}
+	if r.Method == http.MethodPatch {
+		if s.before != nil {
+			before := s.before
+			s.before = nil
+			before()
+		}
+		var patch struct {
+			Metadata struct {
+				ResourceVersion string
+				Annotations     map[string]*string
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&patch)
+		if patch.Metadata.ResourceVersion != fmt.Sprint(s.revision) {
+			conflict(w)
+			return
+		}
+		s.revision++
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		for key, value := range patch.Metadata.Annotations {
+			if value == nil {
+				delete(s.Annotations, key)
+			} else {
+				s.Annotations[key] = *value
+			}
+		}
+	}
+	s.ResourceVersion = fmt.Sprint(s.revision)
+	_ = json.NewEncoder(w).Encode(s.Agent)
+}
+
+// replica returns the Registrations of a principal replica, whose revoked certificates are added to a list.
+func (s *storedAgent) replica(t *testing.T, revoked *[]string) (Registrations, *testRegistry) {
+	t.Helper()
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newTestRegistry(t)
+	d.cfg.Client = client
+	return Registrations{Registry: d.Registry, Revoke: func(_ context.Context, _ string, all map[string]time.Time, _ time.Time) error {
+		*revoked = append(*revoked, slices.Sorted(maps.Keys(all))...)
+		return nil
+	}}, d
+}
+
+func entry(name, key string) pki.RecordEntry {
+	return pki.RecordEntry{Fingerprint: fingerprintOf(name), Expires: time.Now().Add(time.Hour).UTC().Truncate(time.Second), Key: key, KeyStored: true}
+}
+
+// A clone of an agent's key is detected, whichever principal replicas the two clients use, also after a restart. The agent
+// is suspended until it joins again. Then all of its earlier certificates are revoked.
+func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
+	stored := &storedAgent{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "u1" }), revision: 1}
+	var revoked []string
+	one, _ := stored.replica(t, &revoked)
+	two, registry := stored.replica(t, &revoked)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := t.Context()
+	must(one.RecordJoined(ctx, "w1", entry("a", "k1")))
+	must(two.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("b", "k2")))
+	must(one.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("c", "k2"))) // its answer was lost
+	if len(stored.events) > 0 || stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
+		t.Fatalf("a false alarm: %v", stored.events)
+	}
+	err := two.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("d", "thief"))
+	if refused := new(enroll.Error); !errors.As(err, &refused) || refused.Temporary || !strings.Contains(err.Error(), "two clients have its key") {
+		t.Errorf("error %v", err)
+	}
+	if strings.Contains(stored.Annotations[issuedAnnotation], fingerprintOf("d")) || len(stored.events) != 1 ||
+		!strings.HasPrefix(stored.events[0], "Warning CertificateReused Agent w1 u1 a certificate of generation 1 was renewed again") {
+		t.Errorf("recorded %s, events %q", stored.Annotations[issuedAnnotation], stored.events)
+	}
+	registry.see(stored.Agent)
+	if why := registry.DenyReason("w1"); !strings.Contains(why, "agent join-token w1") {
+		t.Errorf("connections are denied because %q", why)
+	}
+	// Neither of them can renew, the newest certificate included.
+	for _, with := range []string{"a", "b", "c"} {
+		if err := one.RecordRenewed(ctx, "w1", fingerprintOf(with), entry("e", "k3")); err == nil {
+			t.Errorf("%s was renewed", with)
+		}
+	}
+	if why, err := one.DenyReason(ctx, "w1", "managed"); err != nil || why != "" {
+		t.Errorf("it cannot join: %s, %v", why, err)
+	}
+	must(one.RecordJoined(ctx, "w1", entry("f", "k4")))
+	if want := []string{fingerprintOf("a"), fingerprintOf("b"), fingerprintOf("c")}; !slices.Equal(revoked, slices.Sorted(slices.Values(want))) {
+		t.Errorf("revoked %q", revoked)
+	}
+	if stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
+		t.Error("it is still suspended")
+	}
+	must(two.RecordRenewed(ctx, "w1", fingerprintOf("f"), entry("g", "k5")))
+}
+
+// Two requests at the same time are decided one after the other.
+func TestRenew_ConcurrentClonesAreDetected(t *testing.T) {
+	for key, alarm := range map[string]bool{"k2": false, "thief": true} {
+		stored := &storedAgent{Agent: agent("w1", 1, "managed"), revision: 1}
+		var revoked []string
+		one, _ := stored.replica(t, &revoked)
+		two, _ := stored.replica(t, &revoked)
+		if err := one.RecordJoined(t.Context(), "w1", entry("a", "k1")); err != nil {
+			t.Fatal(err)
+		}
+		stored.before = func() {
+			if err := two.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("b", key)); err != nil {
+				t.Errorf("the first: %v", err)
+			}
+		}
+		if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("c", "k2")); (err != nil) != alarm {
+			t.Errorf("key %s: %v", key, err)
 		}
 	}
 }

@@ -293,6 +293,8 @@ func (r *Registry) DenyReason(agent string) string {
 		return "this agent is retired on the hub: its cluster is permanently gone"
 	case rec.Spec.Suspended:
 		return "this agent is suspended on the hub (spec.suspended of its Agent)"
+	case rec.Annotations[v1alpha1.ReusedAnnotation] != "":
+		return reusedDenial(agent)
 	}
 	return ""
 }

@@ -107,6 +107,9 @@ func SkewOf(hello engine.Hello, now time.Time) *int64 {
 	return &seconds
 }
 
+// reasonReused is the reason of an agent that is suspended because two clients have its key.
+const reasonReused = "CertificateReused"
+
 // reasonInvalid is the reason of an Agent that is invalid or conflicts with another Agent.
 const reasonInvalid = "Invalid"
 
@@ -243,6 +246,8 @@ func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 		reason = "Retired"
 	case v.rec.Spec.Suspended:
 		reason = "Suspended"
+	case v.rec.Annotations[v1alpha1.ReusedAnnotation] != "":
+		reason = reasonReused
 	}
 	if s.Connected || s.Since == nil && v.session != nil {
 		s.Since = timeOf(v.now)

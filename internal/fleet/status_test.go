@@ -138,6 +138,8 @@ func TestStatus_ClosedSession(t *testing.T) {
 	v := look(t, s, closed)
 	v.rec.Spec.Suspended, v.denyReason = true, "this agent is suspended"
 	is(t, v.status(), v1alpha1.ConditionConnected, "False", "Suspended: this agent is suspended")
+	v.rec.Spec.Suspended, v.rec.Annotations, v.denyReason = false, map[string]string{v1alpha1.ReusedAnnotation: "x"}, reusedDenial("w1")
+	is(t, v.status(), v1alpha1.ConditionConnected, "False", "CertificateReused: agent w1 is suspended on the hub, because two clients have its key")
 }
 
 func TestStatus_OnlySessionHolderWrites(t *testing.T) {

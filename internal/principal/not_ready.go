@@ -79,7 +79,7 @@ func (s notReadyEnroller) Join(context.Context, enroll.JoinRequest) (enroll.Join
 }
 
 // Renew implements enroll.Issuer.
-func (s notReadyEnroller) Renew(context.Context, string, string, []byte, time.Time) (enroll.Certificate, error) {
+func (s notReadyEnroller) Renew(context.Context, enroll.RenewRequest) (enroll.Certificate, error) {
 	return enroll.Certificate{}, s.refusal()
 }
 

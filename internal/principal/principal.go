@@ -161,7 +161,7 @@ func (p *principal) assembleFleet() {
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, JoinTokens: kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, Registry: p.registry, Blocklist: p.blocklist,
 		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
 	if cfg.Issue != nil {
-		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, fleet.Registrations{Registry: p.registry}, cfg.Log)
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, fleet.Registrations{Registry: p.registry, Revoke: p.blocklist.Revoke}, cfg.Log)
 	}
 	switch {
 	case cfg.Live.Resource == nil: // no resource proxy would accept credentials

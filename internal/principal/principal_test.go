@@ -158,7 +158,7 @@ func TestNotReadyEnroller_RefusesTemporarily(t *testing.T) {
 	var p *principal // the API server has not responded yet
 	enroller := notReadyEnroller{p.notReadyReason}
 	_, joining := enroller.Join(t.Context(), enroll.JoinRequest{})
-	_, renewing := enroller.Renew(t.Context(), "", "", nil, time.Time{})
+	_, renewing := enroller.Renew(t.Context(), enroll.RenewRequest{})
 	for _, err := range []error{joining, renewing} {
 		if refusal := new(enroll.Error); !errors.As(err, &refusal) || !refusal.Temporary || refusal.RetryAfter == 0 || !strings.Contains(refusal.Message, "waiting for the API server") {
 			t.Errorf("error %v", err)

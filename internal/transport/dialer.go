@@ -36,7 +36,7 @@ type DialerConfig struct {
 	TunnelLimits tunnel.Limits
 
 	// RenewCertificate runs during each session that can renew certificates, in a goroutine of its own. It must return
-	// when its context ends. It may be nil.
+	// when its context ends. If it returns enroll.ErrReconnect, the session ends and the next one begins. It may be nil.
 	RenewCertificate func(context.Context, enroll.Client) error
 
 	// Tests replace these.
@@ -154,7 +154,10 @@ func (d *Dialer) runCertificateRenewal(c *Conn) {
 		return
 	}
 	d.running.Go(func() {
-		if err := d.cfg.RenewCertificate(c.ctx, client); err != nil && c.ctx.Err() == nil {
+		err := d.cfg.RenewCertificate(c.ctx, client)
+		if errors.Is(err, enroll.ErrReconnect) {
+			c.Close(engine.ShuttingDown, err.Error())
+		} else if err != nil && c.ctx.Err() == nil {
 			d.dedupLog.With(c.RemoteAddr, err).Warn("Failed to renew certificate")
 		}
 	})

@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -17,8 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	pb "github.com/argocd-agent/argocd-agent/api/argocdagent/v1"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -134,6 +140,7 @@ func TestAgentCertificate_JoinRenewRevoke(t *testing.T) {
 	}{
 		{"a cluster joins by one line", clusterJoins},
 		{"the CA is replaced without losing a session", authorityIsReplaced},
+		{"a cloned key suspends the agent until it joins again", cloneSuspends},
 		{"revocation takes effect on live connections", revocationCuts},
 		{"an agent that is deleted stays away, whatever certificate it has", deletedStaysAway},
 	} {
@@ -253,6 +260,69 @@ func authorityIsReplaced(t *testing.T, w *testEnv, a *agent) {
 		a.connected(t)
 		t.Logf("connects %s the overlap", step)
 	}
+}
+
+// renewAs requests a certificate with another one and a new key, as a thief does.
+func (w *testEnv) renewAs(t *testing.T, client *unstructured.Unstructured) error {
+	t.Helper()
+	cert, err := tls.X509KeyPair(secretData(t, client, "tls.crt"), secretData(t, client, "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(secretData(t, w.hub.secret("argocd-agent-ca").get(t), "ca.crt"))
+	conn, err := grpc.NewClient("127.0.0.1:"+w.port, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: "127.0.0.1", Certificates: []tls.Certificate{cert}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "w1"}}, newKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := pb.NewEnrollClient(conn).Renew(t.Context(), &pb.RenewRequest{ClockMillis: time.Now().UnixMilli(), KeyStored: true,
+		Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	return err
+}
+
+func cloneSuspends(t *testing.T, w *testEnv, a *agent) {
+	t.Helper()
+	client := a.spoke.secret("argocd-agent-client-tls")
+	stolen := client.get(t)
+	old := leafOf(t, secretData(t, stolen, "tls.crt"))
+	w.hub.ctl(t, "pki", "rotate")
+	next := a.renews(t, old)
+	w.principal.restart(t) // the record survives
+	a.connected(t)
+	if err := w.renewAs(t, stolen); err == nil || !strings.Contains(err.Error(), "two clients have its key") {
+		t.Errorf("the stolen certificate was renewed: %v", err)
+	}
+	a.disconnected(t)
+	w.hub.agent("w1").becomes(t, agentShows("Connected", "False", "join-token w1"))
+	out, err := w.onHub(t, "", "get", "events", "--field-selector", "involvedObject.name=w1,reason=CertificateReused", "-o", "name")
+	if err != nil || strings.Count(out, "event/") != 1 {
+		t.Errorf("%v: %q", err, out)
+	}
+	if err := w.renewAs(t, client.get(t)); err == nil {
+		t.Error("a suspended agent can renew")
+	}
+	a.kill(t)
+	client.delete(t)
+	a.give(t, w.token(t, a))
+	a.start(t)
+	a.connected(t)
+	w.hub.agent("w1").becomes(t, agentShows("Connected", "True", ""))
+	list := w.hub.configMap("argocd-agent-tls-blocklist").get(t)
+	for _, cert := range []*x509.Certificate{old, next} {
+		if at(list, "data."+fingerprintOf(cert)) == "" {
+			t.Errorf("the certificate of %s is not revoked", cert.NotBefore)
+		}
+	}
+	w.hub.ctl(t, "pki", "rotate", "--finish", "--force", "--yes")
 }
 
 func revocationCuts(t *testing.T, w *testEnv, a *agent) {

@@ -104,6 +104,7 @@ const (
 		delete appprojects.argoproj.io argocd
 		get namespaces /kube-system
 		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
+		create events argocd
 		patch agents.argocd-agent.argoproj-labs.io/status argocd
 		create secrets argocd
 		delete secrets argocd
@@ -122,6 +123,7 @@ const (
 		update leases.coordination.k8s.io argocd
 		list secrets *
 		get secrets kube-system
+		create events anywhere
 		get configmaps kube-system
 		create namespaces
 		delete namespaces /default

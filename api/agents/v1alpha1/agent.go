@@ -181,12 +181,16 @@ const (
 	RetireAnnotation = Group + "/retire"
 )
 
-// IssuedAnnotation lists valid certificates that the principal issued to an agent, as fingerprint/expiry, separated by
-// spaces. A connected agent may have a newer one than the status shows.
+// IssuedAnnotation lists valid certificates that the principal issued to an agent, separated by spaces:
+// fingerprint/expiry/generation/key. A connected agent may have a newer one than the status shows.
 const IssuedAnnotation = Group + "/issued-certificates"
 
 // IssuedProxyAnnotation lists valid certificates that users got for the cluster of an agent, in the same form.
 const IssuedProxyAnnotation = Group + "/issued-proxy-certificates"
+
+// ReusedAnnotation suspends an agent until it joins again. The principal sets it if two clients use the key of the agent. Its
+// value says how that was found.
+const ReusedAnnotation = Group + "/certificate-reused"
 
 // ConfirmCluster is the prefix of the ID that confirms another cluster.
 const ConfirmCluster = "cluster-"

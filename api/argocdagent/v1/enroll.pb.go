@@ -158,8 +158,11 @@ func (x *JoinResponse) GetMode() string {
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in JoinRequest. The name must be that of the connected agent.
-	Request       []byte `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
-	ClockMillis   int64  `protobuf:"varint,2,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	Request     []byte `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	ClockMillis int64  `protobuf:"varint,2,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	// The agent has stored the key of the request, so that it repeats a lost call with the same key. An agent of an earlier
+	// release does not, and its repeated calls are accepted with another key.
+	KeyStored     bool `protobuf:"varint,3,opt,name=key_stored,json=keyStored,proto3" json:"key_stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -206,6 +209,13 @@ func (x *RenewRequest) GetClockMillis() int64 {
 		return x.ClockMillis
 	}
 	return 0
+}
+
+func (x *RenewRequest) GetKeyStored() bool {
+	if x != nil {
+		return x.KeyStored
+	}
+	return false
 }
 
 type RenewResponse struct {
@@ -419,10 +429,12 @@ const file_argocdagent_v1_enroll_proto_rawDesc = "" +
 	"\fclock_millis\x18\x05 \x01(\x03R\vclockMillis\"a\n" +
 	"\fJoinResponse\x12=\n" +
 	"\vcertificate\x18\x01 \x01(\v2\x1b.argocdagent.v1.CertificateR\vcertificate\x12\x12\n" +
-	"\x04mode\x18\x02 \x01(\tR\x04mode\"K\n" +
+	"\x04mode\x18\x02 \x01(\tR\x04mode\"j\n" +
 	"\fRenewRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\fR\arequest\x12!\n" +
-	"\fclock_millis\x18\x02 \x01(\x03R\vclockMillis\"N\n" +
+	"\fclock_millis\x18\x02 \x01(\x03R\vclockMillis\x12\x1d\n" +
+	"\n" +
+	"key_stored\x18\x03 \x01(\bR\tkeyStored\"N\n" +
 	"\rRenewResponse\x12=\n" +
 	"\vcertificate\x18\x01 \x01(\v2\x1b.argocdagent.v1.CertificateR\vcertificate\"\x0e\n" +
 	"\fTrustRequest\"=\n" +

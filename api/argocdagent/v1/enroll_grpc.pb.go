@@ -40,7 +40,9 @@ type EnrollClient interface {
 	//
 	// A call may be repeated with the same key while the token is valid.
 	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[JoinResponse], error)
-	// Renew issues the next certificate of the connected agent.
+	// Renew issues the next certificate of the connected agent. Certificates have generations. The connection must have the
+	// newest one. A call may be repeated with the same key, because the response may be lost. If an older generation is used
+	// with another key, two clients have the agent's key. The hub then suspends the agent until it joins again.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RenewResponse], error)
 	// Trust sends the CAs to trust, now and after each change, while the stream is open.
 	Trust(ctx context.Context, in *TrustRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[TrustUpdate], error)
@@ -127,7 +129,9 @@ type EnrollServer interface {
 	//
 	// A call may be repeated with the same key while the token is valid.
 	Join(*JoinRequest, grpc.ServerStreamingServer[JoinResponse]) error
-	// Renew issues the next certificate of the connected agent.
+	// Renew issues the next certificate of the connected agent. Certificates have generations. The connection must have the
+	// newest one. A call may be repeated with the same key, because the response may be lost. If an older generation is used
+	// with another key, two clients have the agent's key. The hub then suspends the agent until it joins again.
 	Renew(*RenewRequest, grpc.ServerStreamingServer[RenewResponse]) error
 	// Trust sends the CAs to trust, now and after each change, while the stream is open.
 	Trust(*TrustRequest, grpc.ServerStreamingServer[TrustUpdate]) error

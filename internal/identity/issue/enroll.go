@@ -49,7 +49,9 @@ func (i *Issuer) Join(ctx context.Context, r enroll.JoinRequest) (enroll.Joined,
 	if err := i.agents.Register(ctx, grant, tokenValid); err != nil {
 		return enroll.Joined{}, err
 	}
-	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote)
+	issued, err := i.sign(ctx, r.Agent, r.Request, "joined", r.Remote, func(entry pki.RecordEntry) error {
+		return i.agents.RecordJoined(ctx, r.Agent, entry)
+	})
 	return enroll.Joined{Certificate: issued, Mode: grant.Mode}, err
 }
 
@@ -66,17 +68,20 @@ func enrollError(err error) error {
 	return err
 }
 
-func (i *Issuer) Renew(ctx context.Context, agent, fingerprint string, request []byte, clock time.Time) (enroll.Certificate, error) {
-	if skew := clock.Sub(i.now()); skew.Abs() > maxClockSkew {
-		i.log.WarnContext(ctx, "Clocks of agent and hub differ", "agent", agent, "agentIsAhead", skew.Round(time.Second).String())
+func (i *Issuer) Renew(ctx context.Context, r enroll.RenewRequest) (enroll.Certificate, error) {
+	if skew := r.Clock.Sub(i.now()); skew.Abs() > maxClockSkew {
+		i.log.WarnContext(ctx, "Clocks of agent and hub differ", "agent", r.Agent, "agentIsAhead", skew.Round(time.Second).String())
 	}
-	if err := i.checkIdentity(agent); err != nil {
+	if err := i.checkIdentity(r.Agent); err != nil {
 		return enroll.Certificate{}, refused("%v", err)
 	}
-	if err := i.checkAllowed(ctx, agent, ""); err != nil {
+	if err := i.checkAllowed(ctx, r.Agent, ""); err != nil {
 		return enroll.Certificate{}, err
 	}
-	return i.sign(ctx, agent, request, "renewed", fingerprint)
+	return i.sign(ctx, r.Agent, r.Request, "renewed", r.Fingerprint, func(entry pki.RecordEntry) error {
+		entry.KeyStored = r.KeyStored
+		return i.agents.RecordRenewed(ctx, r.Agent, r.Fingerprint, entry)
+	})
 }
 
 func (i *Issuer) checkAllowed(ctx context.Context, agent, mode string) error {
@@ -87,7 +92,7 @@ func (i *Issuer) checkAllowed(ctx context.Context, agent, mode string) error {
 	return err
 }
 
-func (i *Issuer) sign(ctx context.Context, agent string, request []byte, reason, from string) (enroll.Certificate, error) {
+func (i *Issuer) sign(ctx context.Context, agent string, request []byte, reason, from string, record func(pki.RecordEntry) error) (enroll.Certificate, error) {
 	issued, err := i.manager.Sign(ctx, request, agent)
 	if invalid, ok := errors.AsType[*pki.RequestError](err); ok {
 		return enroll.Certificate{}, refused("%v", invalid)
@@ -98,15 +103,14 @@ func (i *Issuer) sign(ctx context.Context, agent string, request []byte, reason,
 	if err != nil {
 		return enroll.Certificate{}, err
 	}
-	certs, err := pki.Certificates(issued.Cert)
+	entry, err := pki.EntryOf(issued.Cert)
 	if err != nil {
 		return enroll.Certificate{}, err
 	}
-	fingerprint := pki.Describe(certs[0]).Fingerprint
-	if err := i.agents.RecordIssued(ctx, agent, fingerprint, certs[0].NotAfter); err != nil {
+	if err := record(entry); err != nil {
 		return enroll.Certificate{}, err
 	}
-	i.log.InfoContext(ctx, "Issued agent certificate", "agent", agent, "reason", reason, "from", from, "fingerprint", fingerprint, "expires", certs[0].NotAfter.UTC())
+	i.log.InfoContext(ctx, "Issued agent certificate", "agent", agent, "reason", reason, "from", from, "fingerprint", entry.Fingerprint, "expires", entry.Expires.UTC())
 	return enroll.Certificate{Chain: issued.Cert, Bundle: issued.Bundle, Clock: i.now()}, nil
 }
 

@@ -49,8 +49,12 @@ type Registrations interface {
 	Register(ctx context.Context, grant pki.JoinGrant, tokenValid func() error) error
 	// DenyReason returns why an agent must not get a certificate, or not for this mode. It is empty if the agent may.
 	DenyReason(ctx context.Context, agent, mode string) (string, error)
-	// RecordIssued records a certificate before it is sent to the agent.
-	RecordIssued(ctx context.Context, agent, fingerprint string, until time.Time) error
+	// RecordJoined records a certificate before it is sent to an agent that joins. If the agent was suspended because its
+	// certificate was reused, it first revokes the other certificates of the agent.
+	RecordJoined(ctx context.Context, agent string, entry pki.RecordEntry) error
+	// RecordRenewed records a certificate before it is sent to an agent that connected with another certificate. If that
+	// was reused, it suspends the agent.
+	RecordRenewed(ctx context.Context, agent, with string, entry pki.RecordEntry) error
 }
 
 // New returns an Issuer. Run keeps the server certificates valid.

@@ -20,8 +20,9 @@ import (
 type registrations struct {
 	granted        []pki.JoinGrant
 	certificates   []string
-	denyReason     string // of all agents
-	mode           string // of all agents, if set
+	renewed        []string // certificates of connections
+	denyReason     string   // of all agents
+	mode           string   // of all agents, if set
 	beforeRegister func()
 	err            error
 }
@@ -37,8 +38,16 @@ func (g *registrations) Register(_ context.Context, grant pki.JoinGrant, tokenVa
 	return g.err
 }
 
-func (g *registrations) RecordIssued(_ context.Context, _, fingerprint string, _ time.Time) error {
-	g.certificates = append(g.certificates, fingerprint)
+func (g *registrations) RecordJoined(_ context.Context, _ string, entry pki.RecordEntry) error {
+	g.certificates = append(g.certificates, entry.Fingerprint)
+	return nil
+}
+
+func (g *registrations) RecordRenewed(_ context.Context, _, with string, entry pki.RecordEntry) error {
+	if entry.KeyStored {
+		with += " stored"
+	}
+	g.certificates, g.renewed = append(g.certificates, entry.Fingerprint), append(g.renewed, with)
 	return nil
 }
 
@@ -264,18 +273,18 @@ func TestRenew_OnlyForSameAndAllowedAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if issued, err := b.Renew(t.Context(), "w1", "AB", request, b.clock); err != nil || len(issued.Chain) == 0 {
+	if issued, err := b.Renew(t.Context(), enroll.RenewRequest{Agent: "w1", Fingerprint: "AB", Request: request, KeyStored: true, Clock: b.clock}); err != nil || len(issued.Chain) == 0 {
 		t.Fatal(err)
 	}
-	if _, err := b.Renew(t.Context(), "w2", "", request, b.clock); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
+	if _, err := b.Renew(t.Context(), enroll.RenewRequest{Agent: "w2", Fingerprint: "", Request: request, KeyStored: true, Clock: b.clock}); err == nil || !strings.Contains(err.Error(), `it is for "w1", but this agent is "w2"`) {
 		t.Errorf("error %v", err)
 	}
 	// Renewal works with a wrong clock.
-	if _, err := b.Renew(t.Context(), "w1", "AB", request, b.clock.Add(-time.Hour)); err != nil || !strings.Contains(b.log.String(), "Clocks of agent and hub differ") {
+	if _, err := b.Renew(t.Context(), enroll.RenewRequest{Agent: "w1", Fingerprint: "AB", Request: request, KeyStored: true, Clock: b.clock.Add(-time.Hour)}); err != nil || !strings.Contains(b.log.String(), "Clocks of agent and hub differ") {
 		t.Errorf("error %v", err)
 	}
 	b.agents.denyReason = "it is suspended"
-	if _, err := b.Renew(t.Context(), "w1", "AB", request, b.clock); err == nil || !strings.Contains(err.Error(), "suspended") {
+	if _, err := b.Renew(t.Context(), enroll.RenewRequest{Agent: "w1", Fingerprint: "AB", Request: request, KeyStored: true, Clock: b.clock}); err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -23,6 +23,10 @@ const (
 	KeyKey    = "tls.key"
 	BundleKey = "ca.crt"
 	crossKey  = "cross.crt" // of a CA during a rotation
+
+	// NextKeyKey of an agent's client certificate is the key of a renewal in progress. It is stored before the request, so
+	// that a repeated request has the same key.
+	NextKeyKey = "next.key"
 )
 
 const prefix = "argocd-agent.argoproj-labs.io/"
@@ -123,6 +127,7 @@ func PutPair(ctx context.Context, to Secrets, name string, s *Secret, pair Pair,
 func withPair(name string, s *Secret, pair Pair, bundle []byte) *Secret {
 	s = managed(s, name, typeTLS)
 	s.Data[CertKey], s.Data[KeyKey] = pair.Cert, pair.Key
+	delete(s.Data, NextKeyKey)
 	if bundle != nil {
 		s.Data[BundleKey] = bundle
 	}

@@ -153,11 +153,22 @@ func (b *Blocklist) put(o *kind.Object) bool {
 // Add revokes the certificates of a deleted agent on the first page that has room. revoked maps fingerprints to expiry
 // times; a zero time means unknown. Expired entries of that page are removed.
 func (b *Blocklist) Add(ctx context.Context, agent string, revoked map[string]time.Time, now time.Time) error {
+	return b.add(ctx, agent, func(listed map[string]string) map[string]any { return deletionPatch(listed, agent, revoked, now) })
+}
+
+// Revoke is Add for an agent that joins again.
+func (b *Blocklist) Revoke(ctx context.Context, agent string, revoked map[string]time.Time, now time.Time) error {
+	return b.add(ctx, agent, func(listed map[string]string) map[string]any {
+		return revocationPatch(listed, entryPrefix+agent+entryJoined+now.UTC().Format(time.RFC3339), revoked, now)
+	})
+}
+
+func (b *Blocklist) add(ctx context.Context, agent string, patch func(listed map[string]string) map[string]any) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
 	for _, name := range pagesFor(agent) {
-		change, exists, fits := b.plan(name, agent, revoked, now)
+		change, exists, fits := b.plan(name, patch)
 		if !fits {
 			continue
 		}
@@ -207,11 +218,11 @@ func pagesFor(agent string) []string {
 	return names
 }
 
-func (b *Blocklist) plan(name, agent string, revoked map[string]time.Time, now time.Time) (change map[string]any, exists, fits bool) {
+func (b *Blocklist) plan(name string, patch func(listed map[string]string) map[string]any) (change map[string]any, exists, fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p, exists := b.pages[name]
-	change = deletionPatch(p.data, agent, revoked, now)
+	change = patch(p.data)
 	return change, exists, p.size+growth(p.data, change) <= pageCapacity
 }
 

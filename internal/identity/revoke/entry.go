@@ -13,6 +13,7 @@ import (
 const (
 	entryPrefix  = "agent "
 	entryDeleted = " was deleted on "
+	entryJoined  = " had to join again on "
 	entryExpires = "; the certificate expires on "
 )
 
@@ -29,19 +30,25 @@ const deletedAgentPrefix = "proxy-clients."
 
 // deletionPatch returns the change of a page when an agent was deleted. A nil value removes the entry.
 func deletionPatch(listed map[string]string, agent string, revoked map[string]time.Time, now time.Time) map[string]any {
-	data := expired(listed, now)
 	deleted := entryPrefix + agent + entryDeleted + now.UTC().Format(time.RFC3339)
+	data := revocationPatch(listed, deleted, revoked, now)
+	data[deletedAgentPrefix+agent] = deleted + entryExpires + now.Add(pki.ProxyClientLifetime).UTC().Format(time.RFC3339)
+	return data
+}
+
+// revocationPatch returns the change of a page that adds certificates with a note, and removes expired entries.
+func revocationPatch(listed map[string]string, why string, revoked map[string]time.Time, now time.Time) map[string]any {
+	data := expired(listed, now)
 	for fingerprint, expires := range revoked {
 		if _, exists := listed[fingerprint]; exists {
 			continue
 		}
-		note := deleted
+		note := why
 		if !expires.IsZero() {
 			note += entryExpires + expires.UTC().Format(time.RFC3339)
 		}
 		data[fingerprint] = note
 	}
-	data[deletedAgentPrefix+agent] = deleted + entryExpires + now.Add(pki.ProxyClientLifetime).UTC().Format(time.RFC3339)
 	return data
 }
 

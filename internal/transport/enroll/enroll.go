@@ -4,6 +4,7 @@ package enroll
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -13,8 +14,8 @@ type Issuer interface {
 	// Join issues the first certificate to a cluster that has a token.
 	Join(ctx context.Context, r JoinRequest) (Joined, error)
 
-	// Renew issues the next certificate to an agent. The fingerprint is that of the certificate that it connected with.
-	Renew(ctx context.Context, agent, fingerprint string, request []byte, clock time.Time) (Certificate, error)
+	// Renew issues the next certificate to an agent.
+	Renew(ctx context.Context, r RenewRequest) (Certificate, error)
 
 	// Trust returns the CAs that agents must trust. The channel is closed when they have changed.
 	Trust() (Trust, <-chan struct{})
@@ -22,7 +23,12 @@ type Issuer interface {
 
 // Client renews the certificate of an agent during a session. An *Error is the hub's answer.
 type Client interface {
+	// Renew requests the next certificate. The key of the request must be stored before, so that a call whose answer is
+	// lost is repeated with the same key. The session must have the newest certificate of the agent.
 	Renew(ctx context.Context, request []byte, clock time.Time) (Certificate, error)
+
+	// Fingerprint returns the SHA-256 of the certificate of this session in upper-case hex, or "" if it has none.
+	Fingerprint() string
 
 	// WatchTrust calls f with the CAs to trust, now and after each change, until the context or the session ends.
 	WatchTrust(ctx context.Context, f func(Trust)) error
@@ -36,6 +42,18 @@ type JoinRequest struct {
 	Clock               time.Time
 	Remote              string // address of the cluster; set by the hub
 }
+
+// RenewRequest is the request of an agent with a session.
+type RenewRequest struct {
+	Agent       string
+	Fingerprint string // of the certificate that it connected with
+	Request     []byte // for a certificate, PEM
+	KeyStored   bool   // the agent has stored the key of the request
+	Clock       time.Time
+}
+
+// ErrReconnect ends a session, because the agent has a newer certificate than the session.
+var ErrReconnect = errors.New("reconnecting with the renewed certificate")
 
 // Joined is the hub's answer to a JoinRequest.
 type Joined struct {

@@ -116,8 +116,11 @@ type attempt struct {
 	counters *transport.Counters
 	steps    *trace.Steps
 	socket   atomic.Pointer[socket]
-	broken   context.Context // its cause is the first error below gRPC
-	failed   context.CancelCauseFunc
+
+	presented atomic.Pointer[tls.Certificate] // to the hub
+
+	broken context.Context // its cause is the first error below gRPC
+	failed context.CancelCauseFunc
 }
 
 func newAttempt(cfg ClientConfig, counters *transport.Counters) *attempt {
@@ -137,6 +140,7 @@ func (a *attempt) client() (*grpc.ClientConn, error) {
 		if cfg, err = a.cfg.TLS(); err != nil {
 			return nil, fmt.Errorf("prepare TLS for %s: %w", a.cfg.Address, err)
 		}
+		cfg = a.recordPresented(cfg)
 	}
 	call := []grpc.CallOption{
 		grpc.ForceCodecV2(newCodec()),
@@ -164,6 +168,23 @@ func (a *attempt) client() (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("prepare to dial %s: %w", a.cfg.Address, err)
 	}
 	return client, nil
+}
+
+// recordPresented records the certificate that a handshake presents.
+func (a *attempt) recordPresented(cfg *tls.Config) *tls.Config {
+	present := cfg.GetClientCertificate
+	if present == nil {
+		return cfg
+	}
+	cfg = cfg.Clone()
+	cfg.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		cert, err := present(info)
+		if err == nil {
+			a.presented.Store(cert)
+		}
+		return cert, err
+	}
+	return cfg
 }
 
 // open opens the stream and waits until the hub has accepted it. The stream lives until end is called. While opening,

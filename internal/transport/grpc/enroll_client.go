@@ -2,8 +2,10 @@ package grpc
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -62,12 +64,19 @@ func (s *agentSession) Renew(ctx context.Context, request []byte, clock time.Tim
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, s.cfg.Metadata...), enrollTimeout)
 	defer cancel()
 	var trailer metadata.MD
-	stream, err := api.NewEnrollClient(s.client).Renew(ctx, &api.RenewRequest{Request: request, ClockMillis: clock.UnixMilli()}, uncompressed, grpc.Trailer(&trailer))
+	stream, err := api.NewEnrollClient(s.client).Renew(ctx, &api.RenewRequest{Request: request, ClockMillis: clock.UnixMilli(), KeyStored: true}, uncompressed, grpc.Trailer(&trailer))
 	response, err := only(stream, err)
 	if err != nil {
 		return enroll.Certificate{}, enrollError(err, trailer, explainStatus)
 	}
 	return readCertificate(response.GetCertificate()), nil
+}
+
+func (s *agentSession) Fingerprint() string {
+	if cert := s.presented.Load(); cert != nil && len(cert.Certificate) > 0 {
+		return fmt.Sprintf("%X", sha256.Sum256(cert.Certificate[0]))
+	}
+	return ""
 }
 
 func (s *agentSession) WatchTrust(ctx context.Context, f func(enroll.Trust)) error {

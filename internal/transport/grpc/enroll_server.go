@@ -49,7 +49,9 @@ func (e enrollService) Renew(r *api.RenewRequest, stream grpc.ServerStreamingSer
 	if !ok {
 		return status.Error(codes.Unauthenticated, "the connection has no identity")
 	}
-	issued, err := e.server.cfg.Enroll.Renew(stream.Context(), p.Agent, p.Fingerprint, r.GetRequest(), time.UnixMilli(r.GetClockMillis()))
+	issued, err := e.server.cfg.Enroll.Renew(stream.Context(), enroll.RenewRequest{
+		Agent: p.Agent, Fingerprint: p.Fingerprint, Request: r.GetRequest(), KeyStored: r.GetKeyStored(), Clock: time.UnixMilli(r.GetClockMillis()),
+	})
 	if err != nil {
 		return e.refuse(stream, p.Agent, fmt.Errorf("renew: %w", err))
 	}

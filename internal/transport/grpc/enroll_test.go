@@ -29,7 +29,7 @@ type registrar struct {
 	trust   enroll.Trust
 	changed chan struct{}
 	join    func(context.Context, enroll.JoinRequest) (enroll.Joined, error)
-	renew   func(agent string, request []byte) (enroll.Certificate, error)
+	renew   func(enroll.RenewRequest) (enroll.Certificate, error)
 }
 
 func newRegistrar() *registrar {
@@ -40,8 +40,8 @@ func (r *registrar) Join(ctx context.Context, request enroll.JoinRequest) (enrol
 	return r.join(ctx, request)
 }
 
-func (r *registrar) Renew(_ context.Context, agent, _ string, request []byte, _ time.Time) (enroll.Certificate, error) {
-	return r.renew(agent, request)
+func (r *registrar) Renew(_ context.Context, request enroll.RenewRequest) (enroll.Certificate, error) {
+	return r.renew(request)
 }
 
 func (r *registrar) Trust() (enroll.Trust, <-chan struct{}) {
@@ -258,18 +258,23 @@ func TestDialer_RenewsTheCertificateDuringTheSession(t *testing.T) {
 	leakCheck(t)
 	authority := newCA(t, "ca")
 	reg := newRegistrar()
-	reg.renew = func(agent string, request []byte) (enroll.Certificate, error) {
-		if string(request) == "bad" {
+	var got enroll.RenewRequest
+	reg.renew = func(r enroll.RenewRequest) (enroll.Certificate, error) {
+		if string(r.Request) == "bad" {
 			return enroll.Certificate{}, &enroll.Error{Message: "suspended"}
 		}
-		return enroll.Certificate{Chain: fmt.Appendf(nil, "%s for %s", request, agent), Bundle: []byte("bundle"), Clock: time.UnixMilli(9)}, nil
+		got = r
+		return enroll.Certificate{Chain: fmt.Appendf(nil, "%s for %s", r.Request, r.Agent), Bundle: []byte("bundle"), Clock: time.UnixMilli(9)}, nil
 	}
 	h := startHub(t, hubConfig{TLS: authority.serverTLS(), Enroll: reg})
 	bundles, problems := make(chan string, 10), make(chan error, 10)
 	dial(t, spokeConfig{Address: h.address, TLS: authority.clientTLS("agent-a"), RenewCertificate: func(ctx context.Context, o enroll.Client) error {
-		got, err := o.Renew(ctx, []byte("request"), time.UnixMilli(5))
-		if err != nil || string(got.Chain) != "request for agent-a" || got.Clock.UnixMilli() != 9 {
-			t.Errorf("%+v, %v", got, err)
+		issued, err := o.Renew(ctx, []byte("request"), time.UnixMilli(5))
+		if err != nil || string(issued.Chain) != "request for agent-a" || issued.Clock.UnixMilli() != 9 {
+			t.Errorf("%+v, %v", issued, err)
+		}
+		if got.Fingerprint == "" || got.Fingerprint != o.Fingerprint() || !got.KeyStored {
+			t.Errorf("%+v, the session has %q", got, o.Fingerprint())
 		}
 		_, err = o.Renew(ctx, []byte("bad"), time.UnixMilli(5))
 		problems <- err
@@ -284,5 +289,22 @@ func TestDialer_RenewsTheCertificateDuringTheSession(t *testing.T) {
 	reg.set("second")
 	if got := <-bundles; got != "secondissuer" {
 		t.Errorf("trusts %s", got)
+	}
+}
+
+// The hub renews only the newest certificate, so an agent with a newer one than its session opens another.
+func TestDialer_ReconnectsWithTheRenewedCertificate(t *testing.T) {
+	leakCheck(t)
+	authority := newCA(t, "ca")
+	h := startHub(t, hubConfig{TLS: authority.serverTLS(), Enroll: newRegistrar()})
+	certs := make(chan string, 2)
+	var once sync.Once
+	dial(t, spokeConfig{Address: h.address, TLS: func() (*tls.Config, error) { return authority.clientTLS("agent-a")() }, RenewCertificate: func(ctx context.Context, o enroll.Client) (err error) {
+		certs <- o.Fingerprint()
+		once.Do(func() { err = enroll.ErrReconnect })
+		return err
+	}})
+	if first, second := <-certs, <-certs; first == "" || second == "" || first == second {
+		t.Errorf("sessions with %q and %q", first, second)
 	}
 }

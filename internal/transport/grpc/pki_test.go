@@ -87,7 +87,8 @@ func (c *ca) clientTLS(name string) func() (*tls.Config, error) {
 
 func (c *ca) clientWith(cert tls.Certificate) func() (*tls.Config, error) {
 	return func() (*tls.Config, error) {
-		return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool(), Certificates: []tls.Certificate{cert}}, nil
+		return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.pool(),
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }}, nil
 	}
 }
 
