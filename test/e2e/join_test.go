@@ -143,6 +143,7 @@ func TestAgentCertificate_JoinRenewRevoke(t *testing.T) {
 		{"a cloned key suspends the agent until it joins again", cloneSuspends},
 		{"revocation takes effect on live connections", revocationCuts},
 		{"an agent that is deleted stays away, whatever certificate it has", deletedStaysAway},
+		{"the CA key is outside the hub", caKeyOutside},
 	} {
 		if !t.Run(step.title, func(t *testing.T) { step.run(t, w, a) }) {
 			return
@@ -366,4 +367,62 @@ func deletedStaysAway(t *testing.T, w *testEnv, a *agent) {
 	a.give(t, w.token(t, a))
 	a.start(t)
 	a.connected(t)
+}
+
+// caKeyOutside replaces the CA of the principal by an external signer that writes Secrets, as cert-manager does. The hub
+// has no CA key, and the principal changes none of these Secrets.
+func caKeyOutside(t *testing.T, w *testEnv, a *agent) {
+	t.Helper()
+	a.kill(t)
+	w.principal.kill(t)
+	for _, name := range []string{"argocd-agent-ca", "argocd-agent-principal-tls", "argocd-agent-resource-proxy-tls"} {
+		w.hub.secret(name).delete(t)
+	}
+	for _, name := range []string{"argocd-agent-ca", "argocd-agent-client-tls"} {
+		a.spoke.secret(name).delete(t)
+	}
+	signer := newAuthority(t, t.TempDir(), "company-ca")
+	ca := map[string]any{"ca.crt": string(readFile(t, signer.file))}
+	issue := func(name string) map[string]any {
+		pair := signer.forADay(t, name)
+		return map[string]any{"tls.crt": string(readFile(t, pair.cert)), "tls.key": string(readFile(t, pair.key))}
+	}
+	put := func(o object, data map[string]any) *unstructured.Unstructured {
+		return o.create(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "stringData": data,
+			"metadata": map[string]any{"annotations": map[string]any{"cert-manager.io/certificate-name": o.name}}})
+	}
+	written := map[string]string{}
+	for name, data := range map[string]map[string]any{"argocd-agent-ca": ca, "argocd-agent-principal-tls": issue("principal"), "argocd-agent-resource-proxy-tls": issue("resource-proxy")} {
+		written[name] = put(w.hub.secret(name), data).GetResourceVersion()
+	}
+	put(a.spoke.secret("argocd-agent-ca"), ca)
+	client := a.spoke.secret("argocd-agent-client-tls")
+	put(client, issue("w1"))
+	w.principal.start(t)
+	a.start(t)
+	a.connected(t)
+
+	t.Run("the signer renews the certificate of the agent", func(t *testing.T) {
+		next := issue("w1")
+		leaf := leafOf(t, []byte(next["tls.crt"].(string)))
+		client.edit(t, func(u *unstructured.Unstructured) { set(u, "stringData", next) })
+		await(t, "the agent to connect with it", func() error {
+			u := w.hub.agent("w1").get(t)
+			if at(u, "status.certificate.fingerprint") == fingerprintOf(leaf) {
+				return nil
+			}
+			if truth("status.connected", true)(u) == nil {
+				a.link.Reset() // the next connection uses it
+			}
+			return errors.New("it has the old one")
+		})
+	})
+	for name, version := range written {
+		if now := w.hub.secret(name).get(t); now.GetResourceVersion() != version {
+			t.Errorf("Secret %s was changed: %v", name, now.GetManagedFields())
+		}
+	}
+	if data, _, _ := unstructured.NestedMap(w.hub.secret("argocd-agent-ca").get(t).Object, "data"); len(data) != 1 {
+		t.Errorf("the Secret of the CA has %d keys", len(data))
+	}
 }
