@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
@@ -162,6 +163,24 @@ func TestNotReadyEnroller_RefusesTemporarily(t *testing.T) {
 	for _, err := range []error{joining, renewing} {
 		if refusal := new(enroll.Error); !errors.As(err, &refusal) || !refusal.Temporary || refusal.RetryAfter == 0 || !strings.Contains(refusal.Message, "waiting for the API server") {
 			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// The reconciler ends the session of an agent whose Agent is deleted or suspended, and may do so first. The agent gets the
+// reason of the Agent.
+func TestDeliver_DeniedAgentGetsTheReason(t *testing.T) {
+	for suspended, want := range map[bool]engine.Code{true: engine.Revoked, false: engine.ShuttingDown} {
+		registry := fleettest.NewRegistry(t, fleettest.Agent("w1", 1, func(a *v1alpha1.Agent) { a.Spec.Suspended = suspended }))
+		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections()})
+		c, err := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)}).Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.conns.add(c)
+		s.deliver(reconcile.ToPeer{Agent: "w1", Effect: engine.CloseSession{Session: c.ID, Code: engine.ShuttingDown, Message: "the agent's registration has changed"}})
+		if bye, ok := c.Cause().(*transport.ByeError); !ok || bye.Code != want {
+			t.Errorf("suspended %v: %v", suspended, c.Cause())
 		}
 	}
 }

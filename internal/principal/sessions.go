@@ -224,6 +224,9 @@ func (s *sessions) deliver(e reconcile.ToPeer) {
 		}
 	case engine.CloseSession:
 		if c := s.conns.get(e.Session); c != nil {
+			if denied := s.registry.DenyReason(c.Agent); denied != "" { // the reconciler knows only that it is not registered
+				c.CloseAfter(engine.Revoked, denied, suspendedRetry)
+			}
 			c.Close(e.Code, e.Message)
 		}
 	}
