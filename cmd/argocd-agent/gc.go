@@ -110,14 +110,14 @@ func containerLimit(files []string) (int64, bool) {
 	return 0, false
 }
 
-// shareOfMemory returns a share of the container's memory limit, such as an eighth, within bounds. Without a limit, it
-// returns the upper bound. tuneGC must have been called before.
-func shareOfMemory(divisor, lowest, highest int) int {
+// eighthOfMemory returns an eighth of the container's memory limit, within bounds. Without a limit, it returns the upper
+// bound. tuneGC must have been called before.
+func eighthOfMemory(lowest, highest int) int {
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
 		return highest
 	}
-	return int(min(max(float64(limit)/memoryLimitShare/float64(divisor), float64(lowest)), float64(highest)))
+	return int(min(max(float64(limit)/memoryLimitShare/8, float64(lowest)), float64(highest)))
 }
 
 func isSet(env []string, name string) bool {

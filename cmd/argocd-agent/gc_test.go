@@ -79,7 +79,7 @@ func TestShareOfMemory_FollowsLimit(t *testing.T) {
 		if debug.SetMemoryLimit(limit); limit != math.MaxInt64 {
 			debug.SetMemoryLimit(int64(memoryLimitShare * float64(limit)))
 		}
-		if got := shareOfMemory(8, 16<<20, 512<<20); (got+1<<19)>>20 != want {
+		if got := eighthOfMemory(16<<20, 512<<20); (got+1<<19)>>20 != want {
 			t.Errorf("limit %d: %d bytes, want %d MiB", limit, got, want)
 		}
 	}

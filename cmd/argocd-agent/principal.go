@@ -190,9 +190,9 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.ResourceProxy = s.webSocket, s.live.address
 	if cfg.Limits.Bytes = s.agentMebibytes << 20; cfg.Limits.Bytes == 0 {
-		cfg.Limits.Bytes = shareOfMemory(8, 16<<20, 512<<20)
+		cfg.Limits.Bytes = eighthOfMemory(16<<20, 512<<20)
 	}
-	cfg.Live.RedisCacheBytes = shareOfMemory(8, 16<<20, 256<<20)
+	cfg.Live.RedisCacheBytes = eighthOfMemory(16<<20, 256<<20)
 	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err

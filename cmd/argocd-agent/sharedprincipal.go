@@ -44,7 +44,7 @@ func (s *principalShared) check(f *flags) {
 func (s *principalShared) config(redis *redisSettings, cfg *principal.Config) (err error) {
 	cfg.Shared.Agents, cfg.Shared.RepoServer = s.agents, s.address
 	cfg.Shared.RedisLimits.Total = int64(s.redisMebibytes) << 20
-	cfg.Shared.RedisLimits.Passing = int64(shareOfMemory(8, 32<<20, 128<<20))
+	cfg.Shared.RedisLimits.Passing = int64(eighthOfMemory(32<<20, 128<<20))
 	if cfg.Shared.Redis, err = redis.endpoint(); err != nil || s.plaintext {
 		return err
 	}

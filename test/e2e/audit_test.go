@@ -166,7 +166,7 @@ func impersonation(t *testing.T, w *testEnv, through, hubLog string) {
 		t.Helper()
 		await(t, "refusal of "+user, func() error {
 			if out, err := as(user, args...); err == nil || !strings.Contains(out, want) {
-				return fmt.Errorf("%s %q: %v: %s", user, args, err, out)
+				return fmt.Errorf("%s %q: %w: %s", user, args, err, out)
 			}
 			return nil
 		})

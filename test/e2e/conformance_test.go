@@ -1,4 +1,3 @@
-//nolint:thelper // these functions are the tests themselves: a failure is to be shown in them
 package e2e
 
 import (

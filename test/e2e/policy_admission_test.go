@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,9 +42,7 @@ type request func(ctx context.Context, c dynamic.Interface) error
 func creates(gvr schema.GroupVersionResource, kind, namespace, name string, more map[string]any) request {
 	return func(ctx context.Context, c dynamic.Interface) error {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": gvr.GroupVersion().String(), "kind": kind, "metadata": map[string]any{"name": name}}}
-		for k, v := range more {
-			u.Object[k] = v
-		}
+		maps.Copy(u.Object, more)
 		_, err := resourceIn(c, gvr, namespace).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
@@ -105,7 +104,7 @@ func TestPolicyAdmission_APIServerEnforcesIt(t *testing.T) {
 	}
 	await(t, "the API server to use the policy", func() error {
 		if err := creates(configMaps, "ConfigMap", "other", "x", nil)(t.Context(), as("controller")); err == nil || !strings.Contains(err.Error(), "AgentPolicy limits") {
-			return fmt.Errorf("a ConfigMap in another namespace: %v", err)
+			return fmt.Errorf("a ConfigMap in another namespace: %w", err)
 		}
 		return nil
 	})
