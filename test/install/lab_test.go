@@ -46,6 +46,10 @@ func installRelease(t testing.TB, l *lab.Lab, cluster, namespace string, values 
 
 func acceptedStrictly(t *testing.T, l *lab.Lab) {
 	t.Helper()
+	// The chart does not create the namespace of the PKI.
+	if _, err := l.Hub().Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-pki"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	check := func(name, cluster, manifests string) {
 		t.Run(name, func(t *testing.T) {
 			if out, err := kubectl(t, l, cluster, manifests, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-"); err != nil {

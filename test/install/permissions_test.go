@@ -115,7 +115,6 @@ const (
 		patch appprojects.argoproj.io argocd
 		get namespaces /default
 		list namespaces
-		create events argocd
 		update agents.argocd-agent.argoproj-labs.io argocd
 		delete agents.argocd-agent.argoproj-labs.io argocd
 		update secrets argocd
