@@ -298,6 +298,7 @@ func cloneSuspends(t *testing.T, w *testEnv, a *agent) {
 	w.hub.ctl(t, "pki", "rotate")
 	next := a.renews(t, old)
 	w.principal.restart(t) // the record survives
+	await(t, "the principal to be ready", func() error { return healthy(w.health) })
 	a.connected(t)
 	if err := w.renewAs(t, stolen); err == nil || !strings.Contains(err.Error(), "two clients have its key") {
 		t.Errorf("the stolen certificate was renewed: %v", err)
