@@ -25,7 +25,6 @@ type Runner struct {
 	peers    chan reconcile.Input // from connections; without a buffer, so that one connection has one input waiting
 	watchers map[Watch]*Watcher
 	own      map[kind.Resource]*Watcher // of the core
-	pauses   peerPauses
 	writer   *Writer
 	started  time.Time
 }
@@ -124,23 +123,9 @@ func (h *Runner) Watch(w Watch, sink Sink) *Watcher {
 func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
 
 // PostFromPeer is Post for inputs from a connection. It waits until the core takes the input, or the connection is done.
-// Connections that wait take turns, and with PerAgent, inputs that take long pause their agent, so that the flood of one
-// does not delay the others. If done is nil, only ctx ends the
+// Connections that wait take turns, so that the flood of one does not delay the others. If done is nil, only ctx ends the
 // wait.
 func (h *Runner) PostFromPeer(ctx context.Context, done <-chan struct{}, in reconcile.Input) error {
-	if from, ok := in.(reconcile.FromPeer); ok && h.cfg.PerAgent != (AgentLimits{}) {
-		if pause := h.pauses.left(from.Agent, time.Now()); pause > 0 {
-			timer := time.NewTimer(pause)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-done:
-				return errDone
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-	}
 	select {
 	case h.peers <- in:
 		return nil
@@ -243,12 +228,7 @@ func (h *Runner) takeFromPeer(ctx context.Context, in reconcile.Input) {
 	for range len(h.inbox) {
 		h.take(ctx, <-h.inbox)
 	}
-	began := time.Now()
 	h.take(ctx, in)
-	if from, ok := in.(reconcile.FromPeer); ok && h.cfg.PerAgent != (AgentLimits{}) {
-		now := time.Now()
-		h.pauses.took(from.Agent, now.Sub(began), now)
-	}
 }
 
 func (h *Runner) setTimer(timer *time.Timer) {
