@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 )
@@ -39,19 +38,7 @@ of owners. The Role does not permit changes: an Agent decides which namespace of
 			if err != nil {
 				return err
 			}
-			for i, object := range []any{role, binding} {
-				text, err := yaml.Marshal(object)
-				if err != nil {
-					return fmt.Errorf("encode as YAML: %w", err)
-				}
-				if i > 0 {
-					text = append([]byte("---\n"), text...)
-				}
-				if _, err := p.Stdout.Write(text); err != nil {
-					return err
-				}
-			}
-			return nil
+			return printObjects(p, []any{role, binding})
 		}),
 	}
 }

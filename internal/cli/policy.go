@@ -276,7 +276,7 @@ CEL rules.`,
 			if err != nil {
 				return err
 			}
-			return p.printObjects(objects)
+			return printObjects(p, objects)
 		},
 	}
 	cmd.Flags().StringSliceVar(&accounts, "service-account", nil, "Service accounts to limit, NAMESPACE/NAME. If unset, that of the application controller. With impersonation, list the impersonated accounts.")
@@ -285,7 +285,7 @@ CEL rules.`,
 }
 
 // printObjects prints objects as a stream of YAML documents.
-func (p *Program) printObjects(objects []map[string]any) error {
+func printObjects[T any](p *Program, objects []T) error {
 	for i, object := range objects {
 		text, err := yaml.Marshal(object)
 		if err != nil {
@@ -342,7 +342,7 @@ apply it again after a change of the AgentPolicies, a new namespace or a new CRD
 			if err != nil {
 				return err
 			}
-			return p.printObjects(objects)
+			return printObjects(p, objects)
 		},
 	}
 	cmd.Flags().StringVar(&account, "service-account", "", "Service account to create, NAMESPACE/NAME.")

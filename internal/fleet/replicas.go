@@ -232,7 +232,7 @@ func (r *Replicas) Reports(agent string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.seen {
-		if s.replica < r.self && time.Since(s.at) < leaseDuration {
+		if s.replica != "" && s.replica < r.self && time.Since(s.at) < leaseDuration {
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
@@ -83,5 +84,54 @@ func TestReplicas_SumsUpOthers(t *testing.T) {
 		is("one is of an older release", reconcile.FleetOthers{Differ: true}, true)
 		time.Sleep(leaseDuration)
 		is("they are gone", reconcile.FleetOthers{}, true)
+	})
+}
+
+// Of three replicas exactly one exports what exists once for an agent, whether the agent is connected or not.
+func TestReplicas_OneReportsAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		names := []string{"p-1", "p-2", "p-3"}
+		var leases []*kind.Object
+		for i, name := range append(names, "") { // the last one is not of a replica
+			leases = append(leases, parsed(t, map[string]any{"metadata": map[string]any{"name": fmt.Sprint("l", i), "namespace": "argocd", "resourceVersion": fmt.Sprint(i + 1),
+				"annotations": map[string]string{replicaAnnotation: name}}}))
+		}
+		registry := newTestRegistry(t)
+		all := map[string]*Replicas{}
+		for _, name := range names {
+			all[name] = NewReplicas(nil, registry.Registry, "argocd", name, "", slog.New(slog.DiscardHandler))
+		}
+		give := func(present []*kind.Object, to ...string) {
+			t.Helper()
+			for _, name := range to {
+				if err := all[name].Apply(t.Context(), reconcile.List{Resource: kube.Leases, Objects: present}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		expect := func(when, want string, alive ...string) {
+			t.Helper()
+			for _, name := range alive {
+				if got := all[name].Reports("w1"); got != (name == want) {
+					t.Errorf("%s: %s reports: %v", when, name, got)
+				}
+			}
+		}
+		give(leases, names...)
+		expect("unknown", "p-1", names...)
+		registry.see(agent("w1", 1, "managed"))
+		expect("never connected", "p-1", names...)
+		on := func(principal string) func(*v1alpha1.Agent) {
+			return func(a *v1alpha1.Agent) { a.Status.Connected, a.Status.Principal = true, principal }
+		}
+		registry.see(agent("w1", 2, "managed", on("p-3")))
+		expect("connected to the third", "p-3", names...)
+		registry.see(agent("w1", 3, "managed", on("p-1")))
+		time.Sleep(leaseDuration) // the first has crashed
+		for i, o := range leases[1:3] {
+			leases[i+1] = parsed(t, map[string]any{"metadata": map[string]any{"name": o.Name(), "namespace": "argocd", "resourceVersion": "9", "annotations": o.Annotations()}})
+		}
+		give(leases, "p-2", "p-3")
+		expect("its replica has crashed", "p-2", "p-2", "p-3")
 	})
 }

@@ -146,6 +146,6 @@ func TestPolicyAdmission_APIServerEnforcesIt(t *testing.T) {
 		}
 	}
 	if err := creates(configMaps, "ConfigMap", "other", "x", nil)(t.Context(), spoke.Dynamic()); err != nil {
-		t.Errorf("a user who is not the application controller: %v", err)
+		t.Errorf("another user than the application controller: %v", err)
 	}
 }

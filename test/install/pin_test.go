@@ -3,7 +3,6 @@ package install
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +29,7 @@ func TestPin_EveryImageHasDigest(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "install", "argocd", "spoke-autonomous")); err != nil {
 		t.Fatal(err)
 	}
-	manifest := argocdManifest(t)
+	manifest := read(t, argocdDir(t), "manifests", "install.yaml")
 	overlays, err := filepath.Glob(filepath.Join(dir, "install", "argocd", "*", "kustomization.yaml"))
 	if err != nil || len(overlays) == 0 {
 		t.Fatalf("no overlays: %v", err)
@@ -115,20 +114,4 @@ func write(t testing.TB, file, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// argocdManifest returns install.yaml of the lab's version of Argo CD.
-func argocdManifest(t testing.TB) string {
-	t.Helper()
-	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", argocdModule)
-	download.Dir = "../../lab/tools/argocd"
-	text, err := download.Output()
-	if err != nil {
-		t.Fatalf("find Argo CD's manifests: %v", err)
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal(text, &module); err != nil {
-		t.Fatal(err)
-	}
-	return read(t, module.Dir, "manifests", "install.yaml")
 }
