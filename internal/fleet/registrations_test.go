@@ -288,3 +288,24 @@ func TestRenew_ConcurrentClonesAreDetected(t *testing.T) {
 		}
 	}
 }
+
+// The Agent changes between decision and write, and the second decision is another one.
+func TestRenew_ConflictIsDecidedAgain(t *testing.T) {
+	stored := &storedAgent{Agent: agent("w1", 1, "managed"), revision: 1}
+	var revoked []string
+	one, _ := stored.replica(t, &revoked)
+	if err := one.RecordJoined(t.Context(), "w1", entry("a", "k1")); err != nil {
+		t.Fatal(err)
+	}
+	joined := stored.Annotations[issuedAnnotation]
+	if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("b", "k2")); err != nil {
+		t.Fatal(err)
+	}
+	stored.before = func() { // a user restores the Agent from a backup
+		stored.Annotations[issuedAnnotation] = joined
+		stored.revision++
+	}
+	if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("c", "k3")); err != nil || len(stored.events) > 0 || stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
+		t.Errorf("%v, events %q, suspended %q", err, stored.events, stored.Annotations[v1alpha1.ReusedAnnotation])
+	}
+}
