@@ -126,7 +126,7 @@ func (a Registrations) RecordRenewed(ctx context.Context, name, with string, ent
 	var reused *pki.ReusedError
 	var uid types.UID
 	err := a.record(ctx, name, func(agent *agentRecord, record pki.Record) (map[string]any, error) {
-		reused = nil // after a conflict, the Agent is read again
+		reused = nil                                               // after a conflict, the Agent is read again
 		if why := certificateDenial(&agent.Agent, ""); why != "" { // by another replica
 			return nil, &enroll.Error{Message: why}
 		}
