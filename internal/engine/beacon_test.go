@@ -68,3 +68,28 @@ func TestBeacon_FrequentBeaconsCauseNoMoreBeacons(t *testing.T) {
 		}
 	}
 }
+
+// A beacon out of turn, by either side, does not delay the next comparison: nobody waits longer than one interval.
+func TestBeacon_OutOfTurnDelaysNoComparison(t *testing.T) {
+	for shift := Time(0); shift < 60; shift += 7 {
+		for _, name := range []string{"hub", "agent"} {
+			w := atRest(t)
+			w.wait(shift * Second)
+			if name == "hub" {
+				w.hub.peer.beaconNow()
+			} else {
+				w.agent.peer.beaconNow()
+			}
+			for range 30 {
+				w.wait(10 * Second)
+				for _, s := range []*side{w.hub, w.agent} {
+					for _, scope := range []string{"project", "application", "status"} {
+						if age := w.now - s.scope(scope).InSyncAt; age > 61*Second {
+							t.Errorf("beacon of the %s after %d s: the %s knows of %s only how it was %d s ago", name, shift, s.name, scope, age/Second)
+						}
+					}
+				}
+			}
+		}
+	}
+}

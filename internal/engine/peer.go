@@ -18,6 +18,7 @@ type Peer struct {
 	tickets       uint64
 	beaconAt      Time
 	lastBeacon    Time
+	lastAnswer    Time // of the last beacon that followed the agent's
 	resendHoldsAt Time // agent: when to send the holds again
 
 	phase        phase
@@ -267,11 +268,17 @@ func (p *Peer) sendRoots() {
 }
 
 // answerBeacon makes the hub's beacon follow the agent's. An idle connection then carries three messages per interval:
-// the agent's beacon, the hub's with its acknowledgment, and the agent's acknowledgment. The hub's own timer is for
-// agents without beacons.
+// the agent's beacon, the hub's with its acknowledgment, and the agent's acknowledgment. A beacon that follows the last
+// answered one too soon is not answered; then the hub's next one is due one interval after its last. Beyond that, the
+// hub's own timer is for agents without beacons.
 func (p *Peer) answerBeacon() {
-	if p.cfg.Hub && p.now-p.lastBeacon >= p.tune.Beacon/2 {
+	switch {
+	case !p.cfg.Hub:
+	case p.now-p.lastAnswer >= p.tune.Beacon/2:
+		p.lastAnswer = p.now
 		p.beaconNow()
+	default:
+		p.beaconAt = min(p.beaconAt, p.lastBeacon+p.tune.Beacon)
 	}
 }
 

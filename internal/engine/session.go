@@ -204,6 +204,7 @@ func (p *Peer) begin() {
 		}
 	}
 	p.beaconNow()
+	p.lastAnswer = p.now // the first beacons of both sides cross
 	p.resendHoldsAt = p.now + p.tune.Beacon
 	p.holdReported = map[string]bool{}
 	if p.storeUntrusted {
