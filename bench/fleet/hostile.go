@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,7 +31,7 @@ import (
 // hostileVariable has the configuration of this process if it is a hostile agent.
 const hostileVariable = "BENCH_FLEET_HOSTILE"
 
-// hostileConfig is what a hostile agent needs.
+// hostileConfig is what a hostile agent needs. Without a server, it only takes what the machine has left of its cores.
 type hostileConfig struct{ Server, Name, Cert, Key, CA string }
 
 // hostileCounts is what a hostile agent has done.
@@ -94,6 +96,15 @@ func runHostile(text string) error {
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 19); err != nil {
 		return fmt.Errorf("set priority: %w", err)
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	if h.Server == "" {
+		compute(ctx)
+		return json.NewEncoder(os.Stdout).Encode(hostileCounts{})
+	}
 	cert, err := tls.LoadX509KeyPair(h.Cert, h.Key)
 	if err != nil {
 		return err
@@ -105,11 +116,6 @@ func runHostile(text string) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	h.tls = &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, ServerName: "127.0.0.1", NextProtos: []string{"h2"}}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() { h.connect(ctx) })
@@ -127,6 +133,19 @@ func runHostile(text string) error {
 		err = json.NewEncoder(os.Stdout).Encode(counts)
 	}
 	return err
+}
+
+// compute uses all cores until ctx ends.
+func compute(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for sum := [sha256.Size]byte{}; ctx.Err() == nil; {
+				sum = sha256.Sum256(sum[:])
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // dial connects from an address of its own, as an agent on another machine.

@@ -20,7 +20,8 @@ const (
 )
 
 // hostile measures the other agents and the principal's memory while one agent sends as much as it can. Before and after
-// it, it measures without the hostile agent.
+// it, it measures without the hostile agent. Then another process takes the cores that the hostile agent would take: it
+// has a machine of its own in a real fleet, and the ratio must not contain what it takes from this one.
 func (b *bench) hostile(ctx context.Context) error {
 	if err := b.hub.namespace(ctx, hostileName); err != nil {
 		return err
@@ -39,7 +40,7 @@ func (b *bench) hostile(ctx context.Context) error {
 	if _, _, err := b.measure(ctx, 50); err != nil {
 		return err
 	}
-	before, err := b.quiet(ctx)
+	before, err := b.withoutHostile(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func (b *bench) hostile(ctx context.Context) error {
 	}
 	report.Progress("the hostile agent's last session ended: %s", counts.LastReason)
 	pause(ctx, 10*time.Second) // its last writes
-	after, err := b.quiet(ctx)
+	after, err := b.withoutHostile(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,6 +79,19 @@ func (b *bench) hostile(ctx context.Context) error {
 	b.addHostile("status", during.status, before.status, after.status)
 	b.AtMost(containerMemory/1e6, "hostile agent: principal's memory, at most, of its limit", slices.Max(samples)/1e6, "MB RSS")
 	return nil
+}
+
+// withoutHostile measures single changes while a process with the priority of a hostile agent only computes.
+func (b *bench) withoutHostile(ctx context.Context) (others, error) {
+	process, err := startHostile(ctx, hostileConfig{})
+	if err != nil {
+		return others{}, err
+	}
+	measured, err := b.quiet(ctx)
+	if _, endErr := process.end(); err == nil {
+		err = endErr
+	}
+	return measured, err
 }
 
 // quiet measures single changes of the other agents.

@@ -79,8 +79,9 @@ func Run(ctx context.Context, cfg Config) error {
 // parallelWrites limits the concurrent writes of the reconciler.
 const parallelWrites = 64
 
-// writesPerAgent limits the writes for one agent. An API server on two cores accepts about 500 small writes per second.
-var writesPerAgent = kube.AgentLimits{Parallel: 4, Rate: 100, Burst: 1000}
+// writesPerAgent limits the writes for one agent. An API server on two cores accepts about 500 small writes per second,
+// of which one agent gets a tenth for long, and more until it has used up the burst.
+var writesPerAgent = kube.AgentLimits{Parallel: 4, Rate: 50, Burst: 1000}
 
 type principal struct {
 	cfg           Config
