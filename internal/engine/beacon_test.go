@@ -69,7 +69,7 @@ func TestBeacon_FrequentBeaconsCauseNoMoreBeacons(t *testing.T) {
 	}
 }
 
-// A beacon out of turn, by either side, does not delay the next comparison: nobody waits longer than one interval.
+// A beacon out of turn, by either side, does not delay the next comparison beyond one interval.
 func TestBeacon_OutOfTurnDelaysNoComparison(t *testing.T) {
 	for shift := Time(0); shift < 60; shift += 7 {
 		for _, name := range []string{"hub", "agent"} {
