@@ -43,7 +43,7 @@ func (a *agent) assemble() error {
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
 		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
-		Remember: a.state.atLeast, Deleted: a.commands.Deleted,
+		Remember: a.state.atLeast, IsLatest: a.state.isLatest, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()
 	a.runner.WatchCRD(agentPolicies, a.policies.installed)

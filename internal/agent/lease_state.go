@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -43,6 +44,7 @@ const (
 	hubSeenAnnotation     = kind.Prefix + "hub-seen"  // by scope
 	commandsAnnotation    = kind.Prefix + "commands"  // started last, separated by spaces
 	deletionsAnnotation   = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
+	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 )
 
@@ -83,6 +85,9 @@ func (m *leaseState) read(o *kind.Object) {
 	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), StoreUntrusted: o.Annotation(suspectAnnotation) == "true",
 		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation)),
 		Deletions: reconcile.ParseDeletions(o.Annotation(deletionsAnnotation))}
+	if err := json.Unmarshal([]byte(o.Annotation(hubAnnotation)), &m.known.Hub); err != nil {
+		m.known.Hub = reconcile.KnownHub{} // the next session reports it
+	}
 }
 
 // reload reads what the Lease contains now. Another process of this agent may have written it.
@@ -100,6 +105,18 @@ func (m *leaseState) reload(ctx context.Context) (reconcile.Memory, error) {
 		m.read(o)
 	}
 	return m.known, nil
+}
+
+// isLatest returns an error if another process of this agent has started since, or if that is unknown.
+func (m *leaseState) isLatest(ctx context.Context) error {
+	o, err := m.client.Get(ctx, m.ref)
+	if err != nil {
+		return fmt.Errorf("read Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
+	}
+	if o == nil || o.Annotation(incarnationAnnotation) != strconv.FormatUint(m.incarnation, 10) {
+		return errors.New("another process of this agent has started since")
+	}
+	return nil
 }
 
 func (m *leaseState) create(ctx context.Context) error {
@@ -192,7 +209,9 @@ func (m *leaseState) annotations() map[string]string {
 
 // hubAnnotations returns what is known of the hub, without the incarnation: a later process may have increased it.
 func hubAnnotations(known reconcile.Memory) map[string]string {
+	hub, _ := json.Marshal(known.Hub) // plain data
 	return map[string]string{
+		hubAnnotation:       string(hub),
 		hubStoreAnnotation:  known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubSeenAnnotation:   reconcile.FormatSeen(known.Seen),
 		commandsAnnotation:  strings.Join(known.Commands, " "),

@@ -252,3 +252,19 @@ func TestLeaseState_AcceptedStoreReplacesKnownState(t *testing.T) {
 		t.Errorf("known is %+v", got)
 	}
 }
+
+// A process may write without a session only while no later one has started: the later one may have had a session.
+func TestLeaseState_OnlyTheLatestProcessIsLatest(t *testing.T) {
+	l := &leases{}
+	older := l.recall(t)
+	if err := older.isLatest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	newer := l.recall(t)
+	if err := older.isLatest(t.Context()); err == nil {
+		t.Error("an older process counts as the latest")
+	}
+	if err := newer.isLatest(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -53,6 +53,17 @@ func (p *Peer) Accepted(scope string, key Key) bool {
 	return false
 }
 
+// Withdrawn reports whether the owner is known to have given up an item of a mirror scope whose object is still here: its
+// deletion is held, pending or failed.
+func (p *Peer) Withdrawn(scope string, key Key) bool {
+	r := p.replicas[scope]
+	if r == nil {
+		return false
+	}
+	it := r.get(key)
+	return it != nil && (it.state == itemHeld || it.mayRemove() || it.write != applying && it.want.IsZero() && it.seq != 0)
+}
+
 func collision(other Key) string {
 	return "its key hash collides with that of " + other.String() + "; rename one of the two"
 }

@@ -29,6 +29,7 @@ const (
 	AdoptedAnnotation        = Prefix + "adopted"         // existed before we owned it
 	AliasAnnotation          = Prefix + "alias"           // content that is stored differently from what was written
 	SourceRevisionAnnotation = Prefix + "source-revision" // of the source object
+	VersionAnnotation        = Prefix + "version"         // spoke: of the item that was written
 	AgentNameAnnotation      = Prefix + "agent-name"      // hub: the agent whose replica this is
 	SourceNameAnnotation     = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
 	OwnedKeysAnnotation      = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
@@ -83,6 +84,7 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 		Adopted: o.Annotation(AdoptedAnnotation) == "true",
 		Alias:   parseAlias(o.Annotation(AliasAnnotation)),
 	}
+	m.Version, _ = engine.ParseVersion(o.Annotation(VersionAnnotation))
 	m.SourceRevision, _ = strconv.ParseUint(o.Annotation(SourceRevisionAnnotation), 10, 64)
 	principal := o.Annotation(PrincipalUID)
 	switch {
@@ -110,6 +112,11 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 		revision = strconv.FormatUint(m.SourceRevision, 10)
 	}
 	setText(annotations, SourceRevisionAnnotation, revision)
+	version := ""
+	if !m.Version.IsZero() {
+		version = m.Version.String()
+	}
+	setText(annotations, VersionAnnotation, version)
 	if w.Side == Hub {
 		setText(annotations, AgentNameAnnotation, w.Agent.Name)
 		setText(annotations, SourceNameAnnotation, sourceName)

@@ -185,6 +185,8 @@ type Ownership struct {
 	Alias          Alias  // the content is stored differently from what was written
 	Source         string // UID of the source object
 	SourceRevision uint64 // resourceVersion of the source object in its own cluster; 0 if unknown
+
+	Version engine.Version // of the item that was written last; zero if unknown
 }
 
 // Alias records that content is stored differently from what was written.

@@ -30,6 +30,7 @@ type Writer struct {
 	trace      *trace.Tracer // If nil, nothing is traced.
 	namespaces NamespacePolicy
 	remember   func(context.Context, reconcile.Memory) error // If nil, nothing is stored before a write.
+	isLatest   func(context.Context) error                   // see RunnerConfig.IsLatest
 	latency    prometheus.Observer                           // may be nil
 	deleted    func(reconcile.Write, *reconcile.Failure)     // may be nil
 	wg         sync.WaitGroup
@@ -262,6 +263,11 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 	ref := write.Ref
 	if write.Remember != nil && w.remember != nil {
 		if err := w.remember(ctx, *write.Remember); err != nil {
+			return nil, &prerequisiteError{err}
+		}
+	}
+	if write.Offline && w.isLatest != nil {
+		if err := w.isLatest(ctx); err != nil {
 			return nil, &prerequisiteError{err}
 		}
 	}

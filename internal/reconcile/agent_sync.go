@@ -35,6 +35,7 @@ type agentSync struct {
 	nonces    uint64
 	sessions  uint64 // counts starts and ends of sessions
 
+	references references          // spoke: what the hub sent last
 	unsendable map[itemName]string // why objects of this side cannot be sent
 
 	touched   bool        // in this step
@@ -177,6 +178,7 @@ func (l *agentSync) handleEvent(f engine.Event) {
 	case engine.Closed:
 		l.setOpening(nil)
 		l.setLive(false)
+		l.sessionEnded()
 	case engine.InSync:
 		if f.Scope == kind.ApplicationScope {
 			l.onInSync()
@@ -215,6 +217,7 @@ func (l *agentSync) opened(f engine.Event) {
 		l.withdrawAll()
 	}
 	l.env = w
+	l.references.met = true
 	if !l.known {
 		l.notifyAll()
 	}

@@ -20,6 +20,7 @@ func (l *agentSync) apply(e engine.Apply) {
 		l.applied(e.Scope, e.Key, e.Ticket, e.Content, result{fail: failure(err)})
 		return
 	}
+	l.beginApply(s, e)
 	decide := func(local *kind.Object) decision { return l.merge(s, ref, e, local) }
 	var wrote func(*kind.Object)
 	if l.cascades(s, e) {
@@ -35,6 +36,7 @@ func (l *agentSync) apply(e engine.Apply) {
 			if s.cfg.Style == engine.OneShot && r.fail == nil {
 				l.begun(e)
 			}
+			l.endApply(s, e, r.object)
 			l.applied(e.Scope, e.Key, e.Ticket, l.permitted(s, e), r)
 		}})
 }
@@ -70,6 +72,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	merged, err := l.mergeNarrowed(s, local, e, ownership)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
 		ownership.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
+		if l.reconciler.cfg.Side == kind.Spoke {
+			ownership.Version = e.Version
+		}
 		merged, err = l.mergeNarrowed(s, local, e, ownership)
 	}
 	if err != nil {
@@ -77,17 +82,24 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	}
 	switch {
 	case local == nil:
-		if m, ok := l.reconciler.deleted[ref]; ok && m.source == kind.ContentUID(e.Content) {
-			merged = kind.WithReceipt(merged, m.record)
-			if l.reconciler.cfg.Policy.ResyncRecreated && !m.ours {
-				merged = kind.WithSync(merged)
-			}
-		}
-		return decision{verb: Create, object: merged}
+		return decision{verb: Create, object: l.withReceipt(ref, e, merged)}
 	case !kind.Same(local, merged):
 		return decision{verb: Update, object: merged}
 	}
 	return decision{}
+}
+
+// withReceipt returns an Application that is created again with the receipts of the deleted one.
+func (l *agentSync) withReceipt(ref kind.Ref, e engine.Apply, merged *kind.Object) *kind.Object {
+	m, ok := l.reconciler.deleted[ref]
+	if !ok || m.source != kind.ContentUID(e.Content) {
+		return merged
+	}
+	merged = kind.WithReceipt(merged, m.record)
+	if l.reconciler.cfg.Policy.ResyncRecreated && !m.ours {
+		merged = kind.WithSync(merged)
+	}
+	return merged
 }
 
 // decideOwnership returns the ownership with which an existing object becomes or stays ours, or another decision.
@@ -176,6 +188,7 @@ func (l *agentSync) remove(e engine.Remove) {
 		l.applied(e.Scope, e.Key, e.Ticket, nil, result{fail: failure(err)})
 		return
 	}
+	l.giveUp(s, e.Key)
 	meant := l.storedVersion(s, l.reconciler.cache.get(ref))
 	decide := func(local *kind.Object) decision {
 		if local != nil && l.storedVersion(s, local) != meant {

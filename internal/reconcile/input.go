@@ -154,6 +154,10 @@ type Write struct {
 	// not done and fails.
 	WhileOpen bool
 
+	// Offline marks a write without a session. It is done only if no later process of this agent has started: a later
+	// process may have had a session.
+	Offline bool
+
 	// Remember must be stored before the write, where the next process of this agent finds it. If nil, nothing is. See
 	// Memory.
 	Remember *Memory

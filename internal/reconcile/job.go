@@ -32,6 +32,7 @@ type decision struct {
 	fail          *Failure     // the job failed
 	gone          bool         // done: there is nothing left to delete
 	leftUnchanged bool         // done: the object stays as it is
+	offline       bool         // see Write
 }
 
 // ifChanged returns a decision to write an object if change returns another one. A missing object stays missing.
@@ -117,7 +118,7 @@ func (n *Reconciler) work(d *objectQueue) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open}
+		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open, Offline: dec.offline}
 		if n.remembers(dec) {
 			write.Remember = new(n.Memory())
 		}

@@ -23,6 +23,43 @@ type Memory struct {
 	Seen           []engine.Seen // newest revision by scope
 	Commands       []string      // IDs of the commands that were begun last, the oldest first
 	Deletions      []Deletion    // Applications that were deleted for the hub, the oldest first
+	Hub            KnownHub
+}
+
+// KnownHub is what a managed agent needs to know of its hub to read its own replicas. It is zero before the first session.
+type KnownHub struct {
+	Agent         string `json:"agent"` // name of this agent
+	Namespace     string `json:"namespace"`
+	Server        string `json:"server"`
+	ArgoNamespace string `json:"argoNamespace"`
+	PrincipalUID  string `json:"principalUID"`
+	InstanceLabel string `json:"instanceLabel,omitempty"`
+	Mapping       string `json:"mapping"`
+	Projection    int    `json:"projection"`
+}
+
+// Known reports whether there was a session, with a projection that this release supports.
+func (h KnownHub) Known() bool {
+	return h.PrincipalUID != "" && h.Projection >= engine.ProjectionMin && h.Projection <= engine.ProjectionMax &&
+		(h.Mapping == string(kind.ByNamespace) || h.Mapping == string(kind.ByDestination))
+}
+
+// knownHub returns what this spoke knows of its hub.
+func (l *agentSync) knownHub() KnownHub {
+	if w := &l.env; l.known && w.Agent.Mode == kind.Managed {
+		return KnownHub{Agent: w.Agent.Name, Namespace: w.Agent.HubNamespace, Server: w.Agent.Server, ArgoNamespace: w.HubArgoNamespace,
+			PrincipalUID: w.PrincipalUID, InstanceLabel: w.InstanceLabel, Mapping: string(w.Agent.Mapping), Projection: w.Projection}
+	}
+	return KnownHub{}
+}
+
+// know completes the Env of a managed spoke with what an earlier process knew. The next session corrects it.
+func (l *agentSync) know(h KnownHub) {
+	if w := &l.env; h.Known() && w.Agent.Mode == kind.Managed {
+		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server, w.Agent.Mapping = h.Agent, h.Namespace, h.Server, kind.Mapping(h.Mapping)
+		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel, w.Projection = h.ArgoNamespace, h.PrincipalUID, h.InstanceLabel, h.Projection
+		l.known = true
+	}
 }
 
 // Deletion is a deletion that counts against the budget of the spoke's policy.
@@ -56,7 +93,7 @@ func (n *Reconciler) Memory() Memory {
 		return Memory{}
 	}
 	other, untrusted := l.peer.Other()
-	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions))}
+	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub()}
 }
 
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
@@ -66,12 +103,13 @@ func (m Memory) With(other Memory) Memory {
 	deletions := withDeletions(slices.Clone(m.Deletions), other.Deletions...)
 	if m.Store.UID != other.Store.UID {
 		if other.Store.UID == "" {
+			m.Hub = cmp.Or(other.Hub, m.Hub)
 			other = m
 		}
 		other.Commands, other.Deletions = commands, deletions
 		return other
 	}
-	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions}
+	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub)}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
@@ -86,7 +124,7 @@ func (m Memory) With(other Memory) Memory {
 
 // Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
-	return m.Store == other.Store && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
+	return m.Store == other.Store && m.Hub == other.Hub && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
 		slices.Equal(m.Deletions, other.Deletions)
 }
 

@@ -37,7 +37,7 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 			}
 			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), Deleted: is == nil || is.IsDeleting()})
 		case s.cfg.Style != engine.OneShot:
-			l.reportStored(s, old, now)
+			l.observeReplica(s, old, now)
 		}
 	}
 }
@@ -165,6 +165,7 @@ func (l *agentSync) notifyAll() {
 
 // withdrawAll takes back everything that was reported under the previous Env.
 func (l *agentSync) withdrawAll() {
+	l.references = references{}
 	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
 			l.notify(r, o, nil, false)

@@ -37,6 +37,8 @@ type Config struct {
 	KnownCommands []string
 	// KnownDeletions are the deletions that earlier processes counted against the budget of the spoke's policy.
 	KnownDeletions []Deletion
+	// KnownHub is what earlier processes knew of the hub.
+	KnownHub KnownHub
 }
 
 // Policy decides conflicts.
@@ -121,6 +123,7 @@ func New(cfg Config) *Reconciler {
 			Agent:      kind.Agent{Mode: cfg.Mode, Mapping: cfg.Mapping},
 			KnownStore: cfg.KnownStore, StoreUntrusted: cfg.StoreUntrusted})
 		n.index.add(n.syncs[""])
+		n.syncs[""].know(cfg.KnownHub)
 	}
 	return n
 }

@@ -117,6 +117,9 @@ func (n *Reconciler) runHousekeeping() {
 			}
 		}
 	}
+	if l := n.syncs[""]; l != nil {
+		l.compareDue()
+	}
 	for _, d := range n.staleQueues {
 		n.scheduleHousekeeping(d.staleSince + rereadAfter)
 	}

@@ -70,17 +70,26 @@ func (p *process) ask(do func() (*kind.Object, *apiError), answer func(*kind.Obj
 
 // write executes a Write of the Reconciler, after what is to be remembered before it.
 func (p *process) write(e reconcile.Write) {
-	if e.Remember == nil {
-		p.carryOut(e)
-		return
-	}
-	p.remember(*e.Remember, func(err *apiError) {
+	afterwards := func(err *apiError) {
 		if err != nil {
 			p.step(reconcile.WriteResult{ID: e.ID, Failure: &reconcile.Failure{Code: engine.Unavailable, Message: err.message}})
 			return
 		}
 		p.carryOut(e)
-	})
+	}
+	switch {
+	case e.Offline:
+		p.ask(func() (*kind.Object, *apiError) {
+			if p.cluster.recall(leases, "agent").Incarnation != p.incarnation {
+				return nil, &apiError{"Superseded", "another process of this agent has started"}
+			}
+			return nil, nil
+		}, func(_ *kind.Object, err *apiError) { afterwards(err) })
+	case e.Remember != nil:
+		p.remember(*e.Remember, afterwards)
+	default:
+		p.carryOut(e)
+	}
 }
 
 func (p *process) carryOut(e reconcile.Write) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
 // actor is who writes.
@@ -144,12 +145,13 @@ type memory struct {
 	StoreUntrusted bool
 	Seen           string // by scope, as reconcile.FormatSeen has it
 	Commands       string // begun last
+	Hub            reconcile.KnownHub
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub)}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -174,5 +176,18 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
 		KnownStore:     engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
-		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands")}
+		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands"),
+		Hub: reconcile.KnownHub{Agent: digText(t, "spec", "hub", "agent"), Namespace: digText(t, "spec", "hub", "namespace"), Server: digText(t, "spec", "hub", "server"),
+			ArgoNamespace: digText(t, "spec", "hub", "argoNamespace"), PrincipalUID: digText(t, "spec", "hub", "principalUID"),
+			InstanceLabel: digText(t, "spec", "hub", "instanceLabel"), Mapping: digText(t, "spec", "hub", "mapping"), Projection: projection(o)}}
+}
+
+func hubTree(h reconcile.KnownHub) tree {
+	return tree{"agent": h.Agent, "namespace": h.Namespace, "server": h.Server, "argoNamespace": h.ArgoNamespace, "principalUID": h.PrincipalUID,
+		"instanceLabel": h.InstanceLabel, "mapping": h.Mapping, "projection": h.Projection}
+}
+
+func projection(o *kind.Object) int {
+	n, _ := strconv.Atoi(string(o.Get("spec", "hub", "projection")))
+	return n
 }

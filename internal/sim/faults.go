@@ -28,6 +28,7 @@ var faultActions = []actionType{
 	{name: "spoke emptied", weight: 3, fault: true, rare: 6, do: emptySpoke},
 	{name: "hub emptied", weight: 3, fault: true, rare: 6, do: emptyHub},
 	{name: "clone of an agent", weight: 4, fault: true, rare: 10, do: cloneAgent},
+	{name: "local changes without the hub", weight: 6, fault: true, do: changeCutOff},
 	{name: "clone in another cluster", weight: 3, fault: true, rare: 8, do: cloneCluster},
 }
 

@@ -69,6 +69,7 @@ var mutants = map[string]mutant{
 	"says that it is done before it is": {onSwallow: func(p *process, e reconcile.Write) bool {
 		return p.spoke != nil && e.Verb == reconcile.Create && e.Ref.Resource == kind.Applications
 	}},
+	"does not restore without a session": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Offline }},
 	"trusts any store": {onRecall: func(m *memory) { m.KnownStore, m.StoreUntrusted = engine.Store{}, false }},
 	"has no deletion budget": {onReport: func(p *process, f engine.Event) {
 		if f.Type == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {

@@ -34,6 +34,8 @@ type process struct {
 	dialling    bool
 	persisted   map[string]memory
 	met         bool                   // agent: it has met a hub since it started
+	opens       int                    // agent: sessions
+	online      bool                   // agent: it has a session
 	accepted    bool                   // agent: the hub's store was accepted, and the Lease does not say so yet
 	peers       map[string]string      // principal: the cluster that an agent last came from
 	objects     int                    // that this life has known at a time, at the most
@@ -121,7 +123,7 @@ func (p *process) start() {
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
 	p.objects, p.requested, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
 	p.asked = map[kind.Ref]bool{}
-	p.met = false
+	p.met, p.online = false, false
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
 	if p.spoke != nil {
@@ -211,12 +213,15 @@ func (p *process) report(e reconcile.Report) {
 	}
 	switch f.Type {
 	case engine.Opened:
+		p.opens++
+		p.online = true
 		p.w.sessionOpened(p, e.Agent, f)
 		p.persistSoon(f, e.Agent)
 	case engine.StoreAccepted:
 		p.known = f.Store
 		p.persistSoon(f, e.Agent)
 	case engine.HoldStarted, engine.HoldEnded, engine.Closed:
+		p.online = p.online && f.Type != engine.Closed
 		if f.Type == engine.HoldStarted {
 			p.w.shown[f.Held.ID] = f.Held
 		}
@@ -251,7 +256,7 @@ func (p *process) startAgent() {
 	m = p.w.mutant.recalled(m)
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands)}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub}
 	p.reconciler = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
@@ -263,14 +268,14 @@ func (p *process) readLease() {
 	}
 	m := p.w.mutant.recalled(p.cluster.recall(leases, "agent"))
 	p.step(reconcile.Remembered{Memory: reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted,
-		Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands)}})
+		Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands), Hub: m.Hub}})
 }
 
 func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiError) {}) }
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " ")}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub}
 	exact := p.accepted // earlier knowledge does not count
 	if now == p.persisted[""] && !exact {
 		done(nil)
@@ -281,8 +286,8 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation && exact {
 			said.Incarnation = there.Incarnation
 		} else if there.Incarnation != p.incarnation { // another process, which may know more
-			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands)}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " ")}
+			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " "), Hub: both.Hub}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil

@@ -48,7 +48,7 @@ func editCopy(w *world, a action) {
 	if !ok {
 		return
 	}
-	what := a.n[2] % 9
+	what, before := a.n[2]%9, s.cluster.st.get(r)
 	w.tracef("%s: local edit %d of %s on %s", spokeUser, what, short(r), s.agent.Name)
 	s.cluster.edit(spokeUser, r, func(t tree) {
 		switch what {
@@ -71,6 +71,9 @@ func editCopy(w *world, a action) {
 			}
 		}
 	})
+	if what <= 2 {
+		w.expectRevert(s, r, before)
+	}
 }
 
 func deleteCopy(w *world, a action) {

@@ -3,6 +3,8 @@ package e2e
 
 import (
 	"encoding/base64"
+	"errors"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -199,5 +201,61 @@ func restoreLinks(t testing.TB, w *testEnv) {
 		if err := a.link.Restore(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// While the hub is unreachable, a managed agent restores what users of its cluster change or delete.
+func TestOffline_LocalChangesAreReverted(t *testing.T) {
+	w := shared(t)
+	w.hub.project("outage").create(t, projectOf("managed"))
+	hubKeys, keys := w.hub.configMap("argocd-gpg-keys-cm"), w.managed().spoke.configMap("argocd-gpg-keys-cm")
+	hubKeys.patch(t, `{"data":{"OFFLINE":"good"}}`)
+	t.Cleanup(func() { hubKeys.patch(t, `{"data":null}`) })
+	keys.becomes(t, field("data.OFFLINE", "good"))
+	var list []replicated
+	for _, r := range kinds(w) {
+		if strings.HasPrefix(r.name, "managed-") {
+			r.owner("offline").create(t, r.content())
+			r.copied("offline").becomes(t, field(r.path, r.first))
+			list = append(list, r)
+		}
+	}
+	w.hub.secret("withdrawn").create(t, secretOf("repository", map[string]string{"project": "outage", "url": "https://git.example/y"}))
+	withdrawn := w.managed().spoke.secret("withdrawn")
+	withdrawn.becomes(t)
+	w.hub.secret("withdrawn").delete(t)
+	withdrawn.goes(t)
+
+	cutLinks(t, w)
+	restored := false
+	t.Cleanup(func() {
+		if !restored {
+			restoreLinks(t, w)
+		}
+	})
+	for _, r := range list {
+		r.copied("offline").edit(t, func(u *unstructured.Unstructured) { set(u, r.path, r.forged) })
+		r.copied("offline").becomes(t, field(r.path, r.first))
+	}
+	keys.patch(t, `{"data":{"OFFLINE":"forged","MINE":"x"}}`)
+	keys.becomes(t, field("data.OFFLINE", "good"), field("data.MINE", ""))
+	for _, r := range list {
+		uid := r.copied("offline").get(t).GetUID()
+		r.copied("offline").delete(t)
+		r.copied("offline").becomes(t, field(r.path, r.first), func(u *unstructured.Unstructured) error {
+			if u.GetUID() == uid {
+				return errors.New("it is not deleted yet")
+			}
+			return nil
+		})
+	}
+	withdrawn.isAbsent(t)
+
+	restored = true
+	restoreLinks(t, w)
+	w.connected(t)
+	for _, r := range list {
+		r.owner("offline").is(t, field(r.path, r.first))
+		r.copied("offline").is(t, field(r.path, r.first))
 	}
 }
