@@ -124,3 +124,17 @@ func TestConditions_HoldConditionEndsWithHold(t *testing.T) {
 		t.Error("the condition stays")
 	}
 }
+
+// A user can remove our annotations while a deletion is held. The condition then stays until the object is ours again.
+func TestConditions_HeldIsClearedWhenObjectIsOursAgain(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.waitSeconds(60)
+	body := set(t, []byte(app("argocd", "a", "default", "v1")), `{"conditions":[{"type":"AgentHeldWarning","message":"held"}]}`, "status")
+	p.user(kind.Spoke, ref("argocd", "a"), string(body))
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.waitSeconds(60)
+	if got := string(p.stores[kind.Spoke].objects[ref("argocd", "a")].Get("status", "conditions")); strings.Contains(got, "AgentHeldWarning") {
+		t.Errorf("conditions: %s", got)
+	}
+}

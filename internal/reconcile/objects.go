@@ -150,7 +150,7 @@ func (n *Reconciler) reconcileObject(r kind.Resource, o *kind.Object) {
 		n.credentialsArrived(o)
 	case kind.Applications:
 		n.refreshAfterCredentials(o)
-		if l.heldApplications != nil || len(l.conditionsWrittenAt) > 0 {
+		if l.heldApplications != nil || len(l.conditionsWrittenAt) > 0 || kind.ClearCondition(o, kind.ConditionHeld) != o {
 			l.updateConditionsOf(o)
 		}
 	}
