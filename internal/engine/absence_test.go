@@ -229,3 +229,35 @@ func TestRound_UnrequestedBranchRemovesNothing(t *testing.T) {
 	l.expectNone(got, "remove")
 	l.expectNone(got, "event HoldStarted")
 }
+
+// What the owner has given up, but is still here, is withdrawn also after the session. What it has is not.
+func TestWithdrawn_KnowsWhatTheOwnerGaveUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		commands []string
+		want     bool
+	}{
+		"accepted":          {nil, false},
+		"deletion held":     {[]string{"hub misses application app1..2", "quiet wait 5s"}, true},
+		"deletion refused":  {[]string{"agent refuses application app1 Internal broken", "hub delete application app1", "quiet wait 5s"}, true},
+		"absent and in use": {[]string{"agent refuses application app1 InUse used", "hub misses application app1", "quiet wait 5s"}, true},
+		"deletion canceled": {[]string{"hub misses application app1..2", "quiet wait 5s", "hub put application app1 v2", "quiet wait 5s"}, false},
+		"update refused":    {[]string{"agent refuses application app1 Internal broken", "hub put application app1 v2", "quiet wait 5s"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Tuning{})
+			w.runAll("quiet hub put application app1..2 v1", "quiet connect", "quiet wait 60s")
+			w.runAll(c.commands...)
+			if got := w.agent.peer.Withdrawn("application", Key{Name: "app1"}); got != c.want {
+				t.Errorf("withdrawn: %v", got)
+			}
+			w.cut(false)
+			if got := w.agent.peer.Withdrawn("application", Key{Name: "app1"}); got != c.want {
+				t.Errorf("after the session, withdrawn: %v", got)
+			}
+		})
+	}
+	w := newWorld(t, Tuning{})
+	if w.agent.peer.Withdrawn("application", Key{Name: "unknown"}) || w.agent.peer.Withdrawn("unknown", Key{}) {
+		t.Error("an unknown item is withdrawn")
+	}
+}

@@ -70,7 +70,7 @@ var mutants = map[string]mutant{
 		return p.spoke != nil && e.Verb == reconcile.Create && e.Ref.Resource == kind.Applications
 	}},
 	"does not restore without a session": {onSwallow: func(_ *process, e reconcile.Write) bool { return e.Offline }},
-	"trusts any store": {onRecall: func(m *memory) { m.KnownStore, m.StoreUntrusted = engine.Store{}, false }},
+	"trusts any store":                   {onRecall: func(m *memory) { m.KnownStore, m.StoreUntrusted = engine.Store{}, false }},
 	"has no deletion budget": {onReport: func(p *process, f engine.Event) {
 		if f.Type == engine.HoldStarted && p.spoke != nil && f.Held.Cause.Budget() {
 			p.later(1, func() { p.step(reconcile.Confirm{ID: f.Held.ID}) })
