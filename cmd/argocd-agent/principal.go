@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
 )
@@ -29,6 +31,8 @@ type principalSettings struct {
 	shared         principalShared
 	replicaAddress string
 	agentMebibytes int
+
+	disconnectedHealth string
 }
 
 const principalPrefix = "ARGOCD_PRINCIPAL_"
@@ -78,6 +82,13 @@ func (s *principalSettings) declare(f *flags) {
 	f.add("agent-max-mebibytes", number(&s.agentMebibytes, "NUMBER", 0, 0, 64<<10),
 		"Size of the objects of each kind, in MiB, that are stored for one agent. Further ones are rejected. An Agent can set "+
 			"spec.limits.mebibytes.").defaultText("an eighth of the memory limit of the container, at most 512")
+	f.add("disconnected-after", duration(&s.Freshness.After, time.Minute),
+		"How long an agent may be disconnected before its Applications show that. 0 means never. An Agent can set spec.disconnectedAfter.")
+	f.add("disconnected-health", text(&s.disconnectedHealth, "WHICH", string(fleet.HideHealthRollingSync)),
+		"Applications whose health is Unknown while their agent is disconnected: never (none), rollingsync (those of ApplicationSets with "+
+			"the strategy RollingSync) or always (all).")
+	f.add("disconnected-notice", boolean(&s.Freshness.Notice, true),
+		"Annotate Applications of a disconnected agent with a notice. Argo CD 3.5 and later shows it as a banner.")
 	f.add("namespace-create-enable", boolean(&s.NamespaceCreate.Enable, false), "Create the namespace of an agent if it is missing.")
 	f.add("namespace-create-pattern", text(&s.NamespaceCreate.Pattern, "REGEX", ""),
 		"Regular expression for the whole name of a namespace that can be created.").defaultText("any name")
@@ -128,6 +139,9 @@ func (s *principalSettings) check(f *flags) {
 	f.requires(s.NamespaceCreate.Enable, "--namespace-create-enable", "namespace-create-pattern", "namespace-create-labels")
 	if _, err := regexp.Compile(s.NamespaceCreate.Pattern); err != nil {
 		f.failIf("namespace-create-pattern", fmt.Errorf("not a regular expression: %w", err))
+	}
+	if s.Freshness.Health = fleet.HealthPolicy(s.disconnectedHealth); !slices.Contains(fleet.HealthPolicies, s.Freshness.Health) {
+		f.fail("%s is %q: use never, rollingsync or always", f.name("disconnected-health"), s.disconnectedHealth)
 	}
 	f.failIf("namespace-create-labels", checkLabels(s.NamespaceCreate.Labels))
 	if s.listenHost != "" {

@@ -89,7 +89,7 @@ var packageRules = []packageRule{
 	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/fleet", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

@@ -96,6 +96,13 @@ func (r *StatusWriter) InSyncKnown(agent string) bool {
 	return !t.open || compared(*t.engine)
 }
 
+// HasSession reports whether an agent has a session with this principal replica.
+func (r *StatusWriter) HasSession(agent string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sessions[agent].open
+}
+
 // HandleEvent updates the session state of an agent. It is called by the goroutine that owns the reconciler.
 func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.Status) {
 	r.mu.Lock()

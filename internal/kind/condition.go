@@ -16,6 +16,9 @@ const (
 	ConditionHeld      = "AgentHeldWarning"          // a deletion waits for a confirmation
 	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica side does not store some fields
 	ConditionTruncated = "AgentTruncatedWarning"     // the status is too large for the hub
+
+	ConditionDisconnected = "AgentDisconnected" // the agent is disconnected; since its lastTransitionTime
+	ConditionLastHealth   = "AgentLastHealth"   // the last known health as JSON, while health is Unknown because of that
 )
 
 // reported returns the conditions that count as the spoke's: Argo CD's and, of a managed agent, the dropped fields. All

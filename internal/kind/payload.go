@@ -165,7 +165,11 @@ func keys(list rawjson.Object) []string {
 func (p *payload) metadata(o *Object, shared bool, w *Env) {
 	never := func(key string) bool { return neverLabel(key, w) }
 	p.labels = without(members(o.labels), never)
-	p.annotations = without(members(o.annotations), neverAnnotation)
+	p.annotations = members(o.annotations)
+	if w.Side == Hub && !shared {
+		p.annotations = withoutNotice(p.annotations)
+	}
+	p.annotations = without(p.annotations, neverAnnotation)
 	if shared {
 		owned := readOwnedKeys(o)
 		p.labels = without(p.labels, func(key string) bool { return !slices.Contains(owned.labels, key) })

@@ -172,7 +172,7 @@ func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if !isMirror(operation) {
 		operation = nil
 	}
-	content := statusContent(o.Get("status"), operation, reported(o.Get("status", "conditions"), w))
+	content := statusContent(withLastHealth(o.Get("status")), operation, reported(o.Get("status", "conditions"), w))
 	return ReplicaItem{Key: k, Content: content, Ownership: Ownership{Owned: true}}, content != nil
 }
 
@@ -188,7 +188,7 @@ func (StatusKind) Key(o *Object, w *Env) (engine.Key, bool) { return localKey(o,
 func (StatusKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
 // Merge implements Kind. It replaces the status, and keeps what the hub's users requested and the spoke has not
-// accepted yet.
+// accepted yet. The status is fresh, so it no longer shows that the agent is disconnected.
 func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ Ownership, w *Env) (*Object, error) {
 	if w.Side != Hub {
 		return nil, errNotOwner("statuses", w)
@@ -224,11 +224,13 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	setOrRemove(&in.status, "reconciledAt", reconciledAt)
 	ours := slices.DeleteFunc(ourConditions(local.Get("status", "conditions")), func(c []byte) bool {
 		t := rawjson.Text(c, "type")
-		return t == ConditionTruncated || t == ConditionDropped && w.Agent.Mode == Managed
+		return t == ConditionTruncated || t == ConditionDropped && w.Agent.Mode == Managed || isDisconnection(c)
 	})
 	setConditions(&in.status, reported(in.status.Get("conditions"), w), ours)
+	annotations := members(local.annotations)
+	before := len(annotations)
+	annotations = withoutNotice(annotations)
 	if nonce := w.refreshNonce(k); nonce != "" {
-		annotations := members(local.annotations)
 		if nonce == in.extra.refreshed {
 			annotations.Remove(RefreshAnnotation)
 			annotations.Remove(RefreshTimeAnnotation)
@@ -237,6 +239,8 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 			annotations.Remove(HydrateAnnotation)
 			annotations.Remove(HydrateTimeAnnotation)
 		}
+	}
+	if len(annotations) != before {
 		setList(&d.meta, "annotations", annotations)
 	}
 	return finishStatus(d, in.status, w)

@@ -43,6 +43,11 @@ func (c *Client) create(ctx context.Context, ref kind.Ref, body []byte) (*kind.O
 	return c.sendObject(ctx, http.MethodPost, c.urlOf(ref.Resource, ref.Namespace, "", fieldManager), mediaTypeJSON, body)
 }
 
+// Update replaces an object, if its resourceVersion is still that of o.
+func (c *Client) Update(ctx context.Context, ref kind.Ref, o *kind.Object) (*kind.Object, error) {
+	return c.sendObject(ctx, http.MethodPut, c.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), mediaTypeJSON, o.Raw())
+}
+
 // IsConflict reports whether an object already exists or has changed since it was read.
 func IsConflict(err error) bool {
 	var e *apiError

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -287,7 +286,7 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 		w.log.InfoContext(ctx, "Created namespace", "name", ref.Namespace)
 		return w.client.create(ctx, ref, write.Object.Raw())
 	case reconcile.Update:
-		return w.client.sendObject(ctx, http.MethodPut, w.client.urlOf(ref.Resource, ref.Namespace, ref.Name, fieldManager), mediaTypeJSON, write.Object.Raw())
+		return w.client.Update(ctx, ref, write.Object)
 	}
 	return w.client.delete(ctx, ref, write.Object)
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/internal/audit"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -35,6 +36,9 @@ type Config struct {
 
 	// Limits of what is stored for agents without limits of their own.
 	Limits kind.Limits
+
+	// What Applications show while their agent is disconnected.
+	Freshness fleet.FreshnessSettings
 
 	// Agents and their namespaces.
 	RequireRegistration bool // refuse agents without Agent or mode

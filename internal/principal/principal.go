@@ -98,6 +98,7 @@ type principal struct {
 	status        *fleet.StatusWriter
 	agents        *fleet.Reconciler
 	finalizers    *fleet.FinalizerRemover
+	freshness     *fleet.Freshness
 	confirmations *fleet.Confirmations
 	issuer        *issue.Issuer // nil if the principal does not issue certificates
 	conns         *connections
@@ -173,6 +174,8 @@ func (p *principal) assembleFleet() {
 	}
 	p.agents = fleet.NewReconciler(agents)
 	p.finalizers = fleet.NewFinalizerRemover(p.client, p.registry, p.reconciler, p.runner.Do, cfg.Log)
+	p.freshness = fleet.NewFreshness(fleet.FreshnessConfig{FreshnessSettings: cfg.Freshness, Client: p.client, Registry: p.registry, Replicas: p.replicas,
+		Connected: p.status.HasSession, Reconciler: p.reconciler, Do: p.runner.Do, Ready: p.waitForInitialSync, Log: cfg.Log})
 	p.confirmations = fleet.NewConfirmations(p.registry, p.runner.Post, p.tasks.Add)
 	p.namespaces = &namespaces{create: cfg.NamespaceCreate, client: p.client, registry: p.registry, addTask: p.tasks.Add, log: cfg.Log, ensured: map[string]string{}}
 }
@@ -211,7 +214,7 @@ func replicaName(cfg Config) string {
 func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
 		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": p.replicas.Run,
-		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run,
+		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}
 	if p.issuer != nil {
@@ -273,6 +276,7 @@ func (p *principal) applied(in reconcile.Input) {
 	p.live.Follow(in)
 	p.shared.Follow(in)
 	p.finalizers.Follow(in)
+	p.freshness.Follow(in)
 	p.objects.Follow(in)
 	if p.apps != nil {
 		p.apps.Follow(in)

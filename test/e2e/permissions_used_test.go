@@ -23,6 +23,7 @@ import (
 var notSeen = map[string]string{
 	"get configmaps":                    "the hold on many agents is read before it is recorded (fleet.Hold)",
 	"get appprojects.argoproj.io":       "an AppProject is read again after a failed write",
+	"get applicationsets.argoproj.io":   "an ApplicationSet is read while the agent of its Applications is disconnected (TestDestinationMapping)",
 	"create events":                     "an Event is created if a key was cloned (TestAgentCertificate_JoinRenewRevoke)",
 	"create leases.coordination.k8s.io": "a server-side apply that creates an object needs it and is logged as patch",
 }

@@ -52,6 +52,9 @@ type Spec struct {
 	Shared bool `json:"shared,omitempty"`
 	// Limits bound what the hub stores for the agent.
 	Limits Limits `json:"limits,omitzero"`
+	// DisconnectedAfter is how long the agent may be disconnected before its Applications show that, such as 5m. 0s means
+	// never. If empty, the setting of the principal.
+	DisconnectedAfter string `json:"disconnectedAfter,omitempty"`
 	// Suspended agents are disconnected and refused. Nothing is deleted.
 	Suspended bool `json:"suspended,omitempty"`
 }
