@@ -72,6 +72,10 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("informer-sync-timeout", duration(&s.SyncTimeout, 0),
 		"Timeout of the initial read of the cluster, after which the agent exits with an error. 0s waits forever.")
 
+	f.add("facts", pairs(&s.Facts, "KEY=VALUE,…"),
+		"Facts of this cluster that the agent reports to the hub, in addition to the version of Kubernetes, the region and the cloud provider. "+
+			"The Agent on the hub decides which of them become labels of the cluster Secret (spec.cluster.facts).")
+
 	f.heading("Replication")
 	f.add("agent-mode", cmdline.Choice(&s.Mode, "", kind.Managed, kind.Autonomous),
 		"Owner of Applications: the hub (managed) or this cluster (autonomous). Must equal the mode registered on the hub.").
@@ -133,6 +137,10 @@ func (s *agentSettings) declare(f *flags) {
 func (s *agentSettings) check(f *flags) {
 	s.checkMode(f)
 	s.checkIdentity(f)
+	f.failIf("facts", checkLabels(s.Facts))
+	if len(s.Facts) > agent.MaxFacts {
+		f.fail("%s has %d facts: at most %d are possible", f.name("facts"), len(s.Facts), agent.MaxFacts)
+	}
 	if s.serverAddress == "" {
 		f.fail("--server-address is missing: set it, or %s, to the host name of the principal", f.settings["server-address"].env)
 	} else {

@@ -222,7 +222,7 @@ func (a *agent) Connected(c *transport.Conn) {
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}
 	traceHello(c, epoch)
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
-		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision)}}})
+		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision)}, Facts: a.facts(ctx)}})
 }
 
 const helloTimeout = 15 * time.Second

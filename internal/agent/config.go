@@ -20,9 +20,10 @@ import (
 
 // Config of an agent. cmd/argocd-agent fills it from flags.
 type Config struct {
-	Cluster   *rest.Config // the workload cluster's API server
-	Namespace string       // of Argo CD
-	Version   string       // of this build
+	Cluster   *rest.Config      // the workload cluster's API server
+	Namespace string            // of Argo CD
+	Version   string            // of this build
+	Facts     map[string]string // of the workload cluster, in addition to what the agent reads
 
 	Mode              kind.Mode
 	Mapping           kind.Mapping

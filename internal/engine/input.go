@@ -8,6 +8,7 @@ type Connected struct {
 	Session uint64 // chosen by the caller, never reused
 	Epoch   Epoch  // agent: the epoch of this session
 	Store   Store  // this side's store
+	Facts   []Fact // agent: of its cluster
 }
 
 // Disconnected reports that a connection is closed.

@@ -31,7 +31,14 @@ type Hello struct {
 	Store        Store    // the agent's own store
 	Seen         []Seen   // newest hub revision that the agent has seen, by scope
 	ClockMillis  int64    // to show the clock skew
+	Facts        []Fact   // of the agent's cluster; at most MaxFacts
 }
+
+// Fact is a property of a workload cluster, in the form of a label.
+type Fact struct{ Key, Value string }
+
+// MaxFacts limits the facts of a Hello.
+const MaxFacts = 32
 
 // Welcome answers Hello and opens the session.
 type Welcome struct {

@@ -26,7 +26,7 @@ func (p *Peer) connected(in Connected) {
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
 	hello.Projection = Range{ProjectionMin, ProjectionMax}
-	hello.ClockMillis = int64(p.now)
+	hello.ClockMillis, hello.Facts = int64(p.now), in.Facts
 	p.send(hello)
 }
 

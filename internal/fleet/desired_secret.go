@@ -17,13 +17,12 @@ type desiredSecret struct {
 	Annotations map[string]string
 }
 
-// newDesiredSecret returns the desired Secret of an Agent. created is set if the principal creates or created it. Another
-// Secret must not get the label of self-registered agents, because the principal would delete it with the Agent.
-func newDesiredSecret(rec agentRecord, server string, created bool) desiredSecret {
-	w := desiredSecret{Agent: rec.Name, Server: server, Labels: maps.Clone(rec.Spec.Cluster.Labels), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
-	if w.Labels == nil {
-		w.Labels = map[string]string{}
-	}
+// newDesiredSecret returns the desired Secret of an Agent, whose current labels are given. created is set if the principal
+// creates or created it. Another Secret must not get the label of self-registered agents, because the principal would
+// delete it with the Agent.
+func newDesiredSecret(rec agentRecord, current map[string]string, server string, created bool) desiredSecret {
+	w := desiredSecret{Agent: rec.Name, Server: server, Labels: factLabels(rec, current), Annotations: maps.Clone(rec.Spec.Cluster.Annotations)}
+	maps.Copy(w.Labels, rec.Spec.Cluster.Labels)
 	if w.Annotations == nil {
 		w.Annotations = map[string]string{}
 	}

@@ -35,7 +35,7 @@ func TestDesiredSecret_MatchesOnlyCompleteSecret(t *testing.T) {
 	rec := agentRecord{Agent: agent("a", 1, "managed", func(a *v1alpha1.Agent) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}, Annotations: map[string]string{"note": "x"}}
 	})}
-	w := newDesiredSecret(rec, "https://proxy?agentName=a", true)
+	w := newDesiredSecret(rec, nil, "https://proxy?agentName=a", true)
 	manifest, err := w.manifest("argocd", "cluster-a", nil, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestDesiredSecret_MatchesOnlyCompleteSecret(t *testing.T) {
 	}
 	// A value that is no longer desired does not match.
 	rec.Spec.Cluster.Labels = nil
-	if newDesiredSecret(rec, "https://proxy?agentName=a", true).matches(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
+	if newDesiredSecret(rec, nil, "https://proxy?agentName=a", true).matches(stored(t, manifest, func(_, _ map[string]string, _ map[string][]byte) {})) {
 		t.Error("a label that was taken out of the Agent stays")
 	}
 }
@@ -72,7 +72,7 @@ func TestDesiredSecret_BackupRestoresAgent(t *testing.T) {
 		a.Spec.Cluster.Labels = map[string]string{"env": "prod"}
 		a.Spec.Suspended = true
 	})}
-	w := newDesiredSecret(rec, "https://proxy?agentName=a", true)
+	w := newDesiredSecret(rec, nil, "https://proxy?agentName=a", true)
 	manifest, err := w.manifestWithBackup("argocd", rec, secret(t, "cluster-a", "a", 1, "made-by", "principal"), []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestDesiredSecret_DeclaredLabelsDoNotChangeAgent(t *testing.T) {
 		a.Spec.Cluster = v1alpha1.ClusterSecret{Labels: map[string]string{AgentLabel: "b", "argocd.argoproj.io/secret-type": "repository"},
 			Annotations: map[string]string{"argocd.argoproj.io/skip-reconcile": "false"}}
 	})}
-	w := newDesiredSecret(rec, "x", true)
+	w := newDesiredSecret(rec, nil, "x", true)
 	if w.Labels[AgentLabel] != "a" || w.Labels["argocd.argoproj.io/secret-type"] != "cluster" || w.Annotations["argocd.argoproj.io/skip-reconcile"] != "true" {
 		t.Errorf("%+v", w)
 	}

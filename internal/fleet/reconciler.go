@@ -270,7 +270,7 @@ func (k *Reconciler) desiredSecret(rec agentRecord, current clusterSecret) desir
 	if !created {
 		server = cmp.Or(current.server, server)
 	}
-	return newDesiredSecret(rec, server, created)
+	return newDesiredSecret(rec, current.labels, server, created)
 }
 
 func secretValue(o *kind.Object, key string) []byte {

@@ -31,6 +31,7 @@ type sessionState struct {
 	epoch        engine.Epoch
 	cluster      string
 	version      string
+	facts        []engine.Fact
 	fingerprint  string
 	expires      time.Time
 	skew         *int64      // of the agent's clock, in seconds
@@ -136,6 +137,7 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 	}
 	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
 	s.Version = text.Truncate(t.version, 128)
+	s.Facts = factsOf(t.facts, s.Facts, v.rec.Spec.Cluster.Facts)
 	s.ClockSkewSeconds = t.skew // measured once per session
 	s.ClusterUID = cmp.Or(s.ClusterUID, text.Truncate(t.cluster, 128))
 	if t.fingerprint != "" {

@@ -110,7 +110,7 @@ func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.S
 	t, known := r.sessions[agent]
 	switch f.Type {
 	case engine.Opened:
-		t = sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, engine: &status}
+		t = sessionState{open: true, since: time.Now(), epoch: status.Epoch, cluster: f.Hello.ClusterUID, version: f.Hello.Version, facts: f.Hello.Facts, engine: &status}
 		if g, ok := r.cfg.Hello(agent, status.Epoch); ok {
 			t.fingerprint, t.expires, t.skew = g.Fingerprint, g.Expires, g.SkewSeconds
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
@@ -28,6 +29,27 @@ func (c *Client) ClusterUID(ctx context.Context) (string, error) {
 		return "", errors.New("get namespace kube-system: not found")
 	}
 	return o.UID(), nil
+}
+
+// ServerVersion returns the version of Kubernetes, such as v1.34.1.
+func (c *Client) ServerVersion(ctx context.Context) (string, error) {
+	u := *c.base
+	u.Path = path.Join("/", u.Path, "version")
+	b, err := c.send(ctx, http.MethodGet, u.String(), mediaTypeJSON, "", nil)
+	return rawjson.Text(b, "gitVersion"), err
+}
+
+// First returns one object of a cluster-scoped resource. It returns nil if there is none.
+func (c *Client) First(ctx context.Context, r kind.Resource) (*kind.Object, error) {
+	b, err := c.send(ctx, http.MethodGet, c.urlOf(r, "", "", url.Values{"limit": {"1"}}), mediaTypeJSON, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	items, err := rawjson.Elements(rawjson.Get(b, "items"))
+	if err != nil || len(items) == 0 {
+		return nil, err
+	}
+	return parseItem(items[0], r)
 }
 
 // Create creates an object, given as any value that marshals to it.

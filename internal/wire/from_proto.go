@@ -14,6 +14,7 @@ func readHello(m *pb.Hello) engine.Message {
 		Epoch: readEpoch(m.GetEpoch()), ClusterUID: m.GetClusterUid(), Mode: m.GetMode(), Mapping: m.GetMapping(), Namespace: m.GetNamespace(),
 		Version: m.GetVersion(), Protocol: readRange(m.GetProtocol()), Projection: readRange(m.GetProjection()), Capabilities: m.GetCapabilities(),
 		Store: readStore(m.GetStore()), Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(),
+		Facts: convert(m.GetFacts(), func(f *pb.Fact) engine.Fact { return engine.Fact{Key: f.GetKey(), Value: f.GetValue()} }),
 	}
 }
 

@@ -63,6 +63,10 @@ var anyVersion = rapid.Custom(func(t *rapid.T) engine.Version {
 	return engine.Version{Hi: anyUint64.Draw(t, "hi"), Lo: anyUint64.Draw(t, "lo")}
 })
 
+var anyFact = rapid.Custom(func(t *rapid.T) engine.Fact {
+	return engine.Fact{Key: anyToken.Draw(t, "key"), Value: anyToken.Draw(t, "value")}
+})
+
 var anySeen = rapid.Custom(func(t *rapid.T) engine.Seen {
 	return engine.Seen{Scope: anyToken.Draw(t, "scope"), Revision: anyUint64.Draw(t, "revision")}
 })
@@ -145,6 +149,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Capabilities: some(t, "capabilities", MaxCapabilities, anyToken),
 			Store:        anyStore.Draw(t, "store"),
 			Seen:         some(t, "seen", MaxScopes, anySeen),
+			Facts:        some(t, "facts", engine.MaxFacts, anyFact),
 			ClockMillis:  rapid.Int64Range(math.MinInt64, math.MaxInt64).Draw(t, "clock"),
 		}
 	}),

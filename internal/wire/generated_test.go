@@ -16,7 +16,7 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Hello{
 			Epoch: pbEpoch(m.Epoch), ClusterUid: m.ClusterUID, Mode: m.Mode, Mapping: m.Mapping,
 			Namespace: m.Namespace, Version: m.Version, Protocol: pbRange(m.Protocol),
-			Projection: pbRange(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
+			Projection: pbRange(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen), Facts: each(m.Facts, pbFact),
 			ClockMillis: m.ClockMillis,
 		}
 	case engine.Welcome:
@@ -97,6 +97,8 @@ func pbStore(s engine.Store) *pb.Store {
 	}
 	return &pb.Store{Uid: s.UID, Revision: s.Revision}
 }
+
+func pbFact(f engine.Fact) *pb.Fact { return &pb.Fact{Key: f.Key, Value: f.Value} }
 
 func pbSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: s.Revision} }
 

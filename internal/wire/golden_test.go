@@ -29,6 +29,7 @@ var samples = map[string]engine.Message{
 		Capabilities: []string{"compress", "tunnel"},
 		Store:        engine.Store{UID: "spoke", Revision: 123456},
 		Seen:         []engine.Seen{{Scope: "application", Revision: 77}, {Scope: "appproject", Revision: 12}},
+		Facts:        []engine.Fact{{Key: "topology.kubernetes.io/region", Value: "eu-west-1"}},
 		ClockMillis:  1790000000000,
 	},
 	"welcome": engine.Welcome{

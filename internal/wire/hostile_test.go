@@ -67,6 +67,7 @@ func TestDecode_RejectsInconsistentMessages(t *testing.T) {
 		"version without hash":  branchOf(&pb.Branch{Versions: sum}),
 		"gone with content":     &pb.Delta{Scope: "s", Items: []*pb.Delta_Item{{Key: pbKey(someKey), Gone: true, Content: sum}}},
 		"item without key":      &pb.Delta{Scope: "s", Items: []*pb.Delta_Item{{Seq: 1}}},
+		"fact without key":      &pb.Hello{Facts: []*pb.Fact{{Value: "v"}}},
 		"seen without scope":    &pb.Hello{Seen: []*pb.Seen{{Revision: 1}}},
 		"empty capability":      &pb.Hello{Capabilities: []string{""}},
 		"negative pause":        &pb.Bye{RetryAfterMillis: -1},

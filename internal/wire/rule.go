@@ -27,6 +27,8 @@ var (
 	shortToken    = rule{max: 64, valid: isToken, form: tokenForm, optional: true} // mode, mapping, code, ID
 	capability    = rule{max: 64, valid: isToken, form: tokenForm}
 	labelKey      = rule{max: 317, valid: isToken, form: tokenForm, optional: true}
+	factKey       = rule{max: 317, valid: isToken, form: tokenForm}
+	factValue     = rule{max: 63, valid: isToken, form: tokenForm, optional: true}
 	uid           = rule{max: 128, valid: isToken, form: tokenForm, optional: true}
 	address       = rule{max: 2048, valid: isToken, form: tokenForm, optional: true}
 	tunnelToken   = rule{max: 256, valid: isToken, form: tokenForm, optional: true}

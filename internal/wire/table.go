@@ -3,6 +3,8 @@ package wire
 import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
 // limit is the rule of one field. A string has a rule, a list has a number of entries.
@@ -24,6 +26,9 @@ var table = map[protoreflect.FullName]limit{
 	"Hello.version":      {str: &buildVersion},
 	"Hello.capabilities": {str: &capability, entries: MaxCapabilities},
 	"Hello.seen":         {entries: MaxScopes},
+	"Hello.facts":        {entries: engine.MaxFacts},
+	"Fact.key":           {str: &factKey},
+	"Fact.value":         {str: &factValue},
 
 	"Welcome.agent":          {str: &agentName},
 	"Welcome.mode":           {str: &shortToken},

@@ -17,6 +17,7 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 			Epoch: toEpoch(m.Epoch), ClusterUid: m.ClusterUID, Mode: m.Mode, Mapping: m.Mapping, Namespace: m.Namespace, Version: m.Version,
 			Protocol: toRange(m.Protocol), Projection: toRange(m.Projection), Capabilities: m.Capabilities, Store: toStore(m.Store),
 			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis,
+			Facts: convert(m.Facts, func(f engine.Fact) *pb.Fact { return &pb.Fact{Key: f.Key, Value: f.Value} }),
 		}, nil
 	case engine.Welcome:
 		return &pb.Welcome{

@@ -7,7 +7,10 @@ import (
 	"regexp"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
@@ -23,16 +26,18 @@ func TestDestinationMapping(t *testing.T) {
 	t.Cleanup(func() { _ = api.Close() })
 	for _, spoke := range []string{"east", "west"} {
 		allNamespaces(t, l.Cluster(spoke))
+		labelNodes(t, l.Cluster(spoke), "topology.kubernetes.io/region", "region-of-"+spoke)
 	}
 	flags := []string{"--create-namespace", "--allowed-namespaces", "teams"}
 	w := newEnv(t, setup{lab: l, kubeconfig: api.Kubeconfig, flags: []string{"--destination-based-mapping", "--allowed-namespaces", "teams"},
-		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: append(flags, "--destination-based-mapping")}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
+		agents: []agentSetup{{name: "east", cluster: "east", mode: "managed", flags: append(flags, "--destination-based-mapping", "--facts", "example.com/tier=edge")}, {name: "west", cluster: "west", mode: "managed", flags: flags}}})
 	t.Cleanup(w.close)
 	w.hub.ensureNamespace(t, "teams")
 	w.start(t)
 	w.agents["west"].waitForLog(t, 0, "Following the mapping of the hub")
 
 	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
+	t.Run("an ApplicationSet selects clusters by their facts", func(t *testing.T) { selectsByFacts(t, w) })
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
 	t.Run("an Application with a new destination moves without its workloads", func(t *testing.T) { moves(t, w) })
 	t.Run("sporadic API server errors lose nothing", func(t *testing.T) { survivesFaults(t, w, api) })
@@ -82,6 +87,58 @@ func fansOut(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 	for _, name := range []string{"east", "west"} {
 		w.agents[name].spoke.app(lab.ArgoCDNamespace, name).goes(t)
 	}
+}
+
+// labelNodes sets a label on all nodes of a cluster.
+func labelNodes(t testing.TB, c *lab.Cluster, key, value string) {
+	t.Helper()
+	nodes := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	all, err := nodes.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(all.Items) == 0 {
+		t.Fatalf("%d nodes: %v", len(all.Items), err)
+	}
+	for _, n := range all.Items {
+		change := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
+		if _, err := nodes.Patch(t.Context(), n.GetName(), types.MergePatchType, []byte(change), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// selectsByFacts checks that facts become labels only if the Agent allows them, and that an ApplicationSet can select on
+// them. A restart of the agent without a fact does not remove its label, and so no Application.
+func selectsByFacts(t *testing.T, w *testEnv) {
+	const region, tier, version = "topology.kubernetes.io/region", "example.com/tier", "argocd.argoproj.io/kubernetes-version"
+	for _, name := range []string{"east", "west"} {
+		w.hub.object(agents, lab.ArgoCDNamespace, name).patch(t, `{"spec":{"cluster":{"facts":["`+region+`","`+version+`","`+tier+`"]}}}`)
+		w.hub.secret("cluster-"+name).becomes(t, label(region, "region-of-"+name))
+	}
+	east := w.hub.secret("cluster-east").becomes(t, label(tier, "edge"))
+	if v := east.GetLabels()[version]; !regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`).MatchString(v) {
+		t.Errorf("%s is %q", version, v)
+	}
+	w.hub.secret("cluster-west").is(t, label(tier, ""))
+
+	set := w.hub.object(appSets, lab.ArgoCDNamespace, "facts")
+	content := appSetOf(w.plain("{{.name}}", "facts"))
+	content["spec"].(map[string]any)["generators"] = []any{map[string]any{"clusters": map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]any{region: "region-of-east"}}}}}
+	set.create(t, content)
+	app := w.hub.app(lab.ArgoCDNamespace, "east").becomes(t, synced, healthyApp)
+	w.hub.app(lab.ArgoCDNamespace, "west").isAbsent(t)
+
+	labelNodes(t, w.agents["east"].spoke.Cluster, region, "")
+	w.agents["east"].restart(t)
+	w.hub.object(agents, lab.ArgoCDNamespace, "east").becomes(t, truth("status.connected", true))
+	w.hub.secret("cluster-east").is(t, label(region, "region-of-east"))
+	if now := w.hub.app(lab.ArgoCDNamespace, "east").get(t); now.GetUID() != app.GetUID() {
+		t.Error("the Application was deleted and created again")
+	}
+
+	w.hub.object(agents, lab.ArgoCDNamespace, "west").patch(t, `{"spec":{"cluster":{"facts":["`+version+`"]}}}`)
+	w.hub.secret("cluster-west").becomes(t, label(region, ""))
+	set.delete(t)
+	w.agents["east"].spoke.app(lab.ArgoCDNamespace, "east").goes(t)
 }
 
 func keepsItsNamespace(t *testing.T, w *testEnv) {

@@ -71,6 +71,9 @@ type Limits struct {
 type ClusterSecret struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// Facts are the keys of facts that become labels of the Secret. The agent reports facts, see Status.Facts. A fact that
+	// it no longer reports keeps its last value. Labels have precedence.
+	Facts []string `json:"facts,omitempty"`
 }
 
 // Status is the state of an agent, written by the principal.
@@ -89,6 +92,9 @@ type Status struct {
 	Store    *Store `json:"store,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
+	// Facts that the agent reported about its cluster when it connected. A fact that Spec.Cluster.Facts lists and the agent
+	// no longer reports keeps its last value.
+	Facts []Fact `json:"facts,omitempty"`
 	// Applications is the number of Applications. Diverged is the number of items of all kinds that differ.
 	Applications int64 `json:"applications"`
 	Diverged     int64 `json:"diverged"`
@@ -107,6 +113,12 @@ type Status struct {
 	Pending *Pending `json:"pending,omitempty"`
 	// Conditions: Connected, Registered, Synced, Held, Writable, WithinLimits.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Fact is a property of a workload cluster, in the form of a label.
+type Fact struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
 }
 
 // Session identifies a session. A higher incarnation is newer, then a higher attempt.

@@ -51,7 +51,9 @@ type Hello struct {
 	// Newest revisions of the hub's store that the agent has seen; at most 32.
 	Seen []*Seen `protobuf:"bytes,11,rep,name=seen,proto3" json:"seen,omitempty"`
 	// The agent's clock in milliseconds since 1970, to show the clock skew.
-	ClockMillis   int64 `protobuf:"varint,12,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	ClockMillis int64 `protobuf:"varint,12,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
+	// What the agent reports of its cluster, as labels; at most 32. The hub's registration decides which it uses.
+	Facts         []*Fact `protobuf:"bytes,13,rep,name=facts,proto3" json:"facts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -170,6 +172,66 @@ func (x *Hello) GetClockMillis() int64 {
 	return 0
 }
 
+func (x *Hello) GetFacts() []*Fact {
+	if x != nil {
+		return x.Facts
+	}
+	return nil
+}
+
+// Fact is a property of a workload cluster, in the form of a label.
+type Fact struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fact) Reset() {
+	*x = Fact{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fact) ProtoMessage() {}
+
+func (x *Fact) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fact.ProtoReflect.Descriptor instead.
+func (*Fact) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Fact) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Fact) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
 // Welcome answers Hello and begins the session.
 type Welcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -208,7 +270,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[1]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +282,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[1]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +295,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{1}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Welcome) GetEpoch() *Epoch {
@@ -361,7 +423,7 @@ type Epoch struct {
 
 func (x *Epoch) Reset() {
 	*x = Epoch{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[2]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +435,7 @@ func (x *Epoch) String() string {
 func (*Epoch) ProtoMessage() {}
 
 func (x *Epoch) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[2]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +448,7 @@ func (x *Epoch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Epoch.ProtoReflect.Descriptor instead.
 func (*Epoch) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{2}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Epoch) GetIncarnation() uint64 {
@@ -414,7 +476,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[3]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +488,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[3]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +501,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{3}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Range) GetMin() uint32 {
@@ -468,7 +530,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[4]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +542,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[4]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +555,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{4}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Store) GetUid() string {
@@ -523,7 +585,7 @@ type Seen struct {
 
 func (x *Seen) Reset() {
 	*x = Seen{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +597,7 @@ func (x *Seen) String() string {
 func (*Seen) ProtoMessage() {}
 
 func (x *Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[5]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +610,7 @@ func (x *Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seen.ProtoReflect.Descriptor instead.
 func (*Seen) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{5}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Seen) GetScope() string {
@@ -578,7 +640,7 @@ type Roots struct {
 
 func (x *Roots) Reset() {
 	*x = Roots{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +652,7 @@ func (x *Roots) String() string {
 func (*Roots) ProtoMessage() {}
 
 func (x *Roots) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +665,7 @@ func (x *Roots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roots.ProtoReflect.Descriptor instead.
 func (*Roots) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Roots) GetItems() []*Root {
@@ -630,7 +692,7 @@ type Same struct {
 
 func (x *Same) Reset() {
 	*x = Same{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +704,7 @@ func (x *Same) String() string {
 func (*Same) ProtoMessage() {}
 
 func (x *Same) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +717,7 @@ func (x *Same) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Same.ProtoReflect.Descriptor instead.
 func (*Same) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Same) GetItems() []*Root {
@@ -681,7 +743,7 @@ type Root struct {
 
 func (x *Root) Reset() {
 	*x = Root{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +755,7 @@ func (x *Root) String() string {
 func (*Root) ProtoMessage() {}
 
 func (x *Root) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +768,7 @@ func (x *Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Root.ProtoReflect.Descriptor instead.
 func (*Root) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Root) GetScope() string {
@@ -750,7 +812,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +824,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +837,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Ask) GetScope() string {
@@ -814,7 +876,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +888,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +901,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Answer) GetScope() string {
@@ -891,7 +953,7 @@ type Branch struct {
 
 func (x *Branch) Reset() {
 	*x = Branch{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +965,7 @@ func (x *Branch) String() string {
 func (*Branch) ProtoMessage() {}
 
 func (x *Branch) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +978,7 @@ func (x *Branch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Branch.ProtoReflect.Descriptor instead.
 func (*Branch) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Branch) GetPrefix() []byte {
@@ -972,7 +1034,7 @@ type Want struct {
 
 func (x *Want) Reset() {
 	*x = Want{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1046,7 @@ func (x *Want) String() string {
 func (*Want) ProtoMessage() {}
 
 func (x *Want) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1059,7 @@ func (x *Want) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Want.ProtoReflect.Descriptor instead.
 func (*Want) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Want) GetScope() string {
@@ -1030,7 +1092,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1042,7 +1104,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1055,7 +1117,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delta) GetScope() string {
@@ -1098,7 +1160,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1172,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1185,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Key) GetNamespace() string {
@@ -1151,7 +1213,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1225,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1238,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Ack) GetScope() string {
@@ -1206,7 +1268,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1280,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1293,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Finished) GetScope() string {
@@ -1276,7 +1338,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1350,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1363,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Held) GetScope() string {
@@ -1364,7 +1426,7 @@ type WriteOutage struct {
 
 func (x *WriteOutage) Reset() {
 	*x = WriteOutage{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1438,7 @@ func (x *WriteOutage) String() string {
 func (*WriteOutage) ProtoMessage() {}
 
 func (x *WriteOutage) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1451,7 @@ func (x *WriteOutage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOutage.ProtoReflect.Descriptor instead.
 func (*WriteOutage) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WriteOutage) GetReason() string {
@@ -1410,7 +1472,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1484,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1497,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1465,7 +1527,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1539,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1552,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Open) GetToken() string {
@@ -1522,7 +1584,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1534,7 +1596,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1547,7 +1609,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Bye) GetCode() string {
@@ -1596,7 +1658,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1670,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1683,7 @@ func (x *Delta_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta_Item.ProtoReflect.Descriptor instead.
 func (*Delta_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14, 0}
 }
 
 func (x *Delta_Item) GetSeq() uint64 {
@@ -1697,7 +1759,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1771,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1784,7 @@ func (x *Ack_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack_Item.ProtoReflect.Descriptor instead.
 func (*Ack_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *Ack_Item) GetSeq() uint64 {
@@ -1771,7 +1833,7 @@ var File_argocdagent_v1_sync_proto protoreflect.FileDescriptor
 
 const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\xc3\x03\n" +
+	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\xef\x03\n" +
 	"\x05Hello\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x1f\n" +
 	"\vcluster_uid\x18\x02 \x01(\tR\n" +
@@ -1788,7 +1850,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x05store\x18\n" +
 	" \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
 	"\x04seen\x18\v \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
-	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\"\xa5\x04\n" +
+	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\x12*\n" +
+	"\x05facts\x18\r \x03(\v2\x14.argocdagent.v1.FactR\x05facts\".\n" +
+	"\x04Fact\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xa5\x04\n" +
 	"\aWelcome\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
@@ -1918,60 +1984,62 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Hello)(nil),       // 0: argocdagent.v1.Hello
-	(*Welcome)(nil),     // 1: argocdagent.v1.Welcome
-	(*Epoch)(nil),       // 2: argocdagent.v1.Epoch
-	(*Range)(nil),       // 3: argocdagent.v1.Range
-	(*Store)(nil),       // 4: argocdagent.v1.Store
-	(*Seen)(nil),        // 5: argocdagent.v1.Seen
-	(*Roots)(nil),       // 6: argocdagent.v1.Roots
-	(*Same)(nil),        // 7: argocdagent.v1.Same
-	(*Root)(nil),        // 8: argocdagent.v1.Root
-	(*Ask)(nil),         // 9: argocdagent.v1.Ask
-	(*Answer)(nil),      // 10: argocdagent.v1.Answer
-	(*Branch)(nil),      // 11: argocdagent.v1.Branch
-	(*Want)(nil),        // 12: argocdagent.v1.Want
-	(*Delta)(nil),       // 13: argocdagent.v1.Delta
-	(*Key)(nil),         // 14: argocdagent.v1.Key
-	(*Ack)(nil),         // 15: argocdagent.v1.Ack
-	(*Finished)(nil),    // 16: argocdagent.v1.Finished
-	(*Held)(nil),        // 17: argocdagent.v1.Held
-	(*WriteOutage)(nil), // 18: argocdagent.v1.WriteOutage
-	(*Confirm)(nil),     // 19: argocdagent.v1.Confirm
-	(*Open)(nil),        // 20: argocdagent.v1.Open
-	(*Bye)(nil),         // 21: argocdagent.v1.Bye
-	(*Delta_Item)(nil),  // 22: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),    // 23: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil),  // 24: argocdagent.v1.CloudEvent
+	(*Fact)(nil),        // 1: argocdagent.v1.Fact
+	(*Welcome)(nil),     // 2: argocdagent.v1.Welcome
+	(*Epoch)(nil),       // 3: argocdagent.v1.Epoch
+	(*Range)(nil),       // 4: argocdagent.v1.Range
+	(*Store)(nil),       // 5: argocdagent.v1.Store
+	(*Seen)(nil),        // 6: argocdagent.v1.Seen
+	(*Roots)(nil),       // 7: argocdagent.v1.Roots
+	(*Same)(nil),        // 8: argocdagent.v1.Same
+	(*Root)(nil),        // 9: argocdagent.v1.Root
+	(*Ask)(nil),         // 10: argocdagent.v1.Ask
+	(*Answer)(nil),      // 11: argocdagent.v1.Answer
+	(*Branch)(nil),      // 12: argocdagent.v1.Branch
+	(*Want)(nil),        // 13: argocdagent.v1.Want
+	(*Delta)(nil),       // 14: argocdagent.v1.Delta
+	(*Key)(nil),         // 15: argocdagent.v1.Key
+	(*Ack)(nil),         // 16: argocdagent.v1.Ack
+	(*Finished)(nil),    // 17: argocdagent.v1.Finished
+	(*Held)(nil),        // 18: argocdagent.v1.Held
+	(*WriteOutage)(nil), // 19: argocdagent.v1.WriteOutage
+	(*Confirm)(nil),     // 20: argocdagent.v1.Confirm
+	(*Open)(nil),        // 21: argocdagent.v1.Open
+	(*Bye)(nil),         // 22: argocdagent.v1.Bye
+	(*Delta_Item)(nil),  // 23: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),    // 24: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),  // 25: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
-	2,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
-	3,  // 1: argocdagent.v1.Hello.protocol:type_name -> argocdagent.v1.Range
-	3,  // 2: argocdagent.v1.Hello.projection:type_name -> argocdagent.v1.Range
-	4,  // 3: argocdagent.v1.Hello.store:type_name -> argocdagent.v1.Store
-	5,  // 4: argocdagent.v1.Hello.seen:type_name -> argocdagent.v1.Seen
-	2,  // 5: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
-	4,  // 6: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
-	5,  // 7: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
-	8,  // 8: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	8,  // 9: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
-	8,  // 10: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	11, // 11: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	22, // 12: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	23, // 13: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	14, // 14: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	14, // 15: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	14, // 16: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	14, // 17: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	24, // 18: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	24, // 19: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	19, // [19:20] is the sub-list for method output_type
-	18, // [18:19] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	3,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
+	4,  // 1: argocdagent.v1.Hello.protocol:type_name -> argocdagent.v1.Range
+	4,  // 2: argocdagent.v1.Hello.projection:type_name -> argocdagent.v1.Range
+	5,  // 3: argocdagent.v1.Hello.store:type_name -> argocdagent.v1.Store
+	6,  // 4: argocdagent.v1.Hello.seen:type_name -> argocdagent.v1.Seen
+	1,  // 5: argocdagent.v1.Hello.facts:type_name -> argocdagent.v1.Fact
+	3,  // 6: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
+	5,  // 7: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
+	6,  // 8: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
+	9,  // 9: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
+	9,  // 10: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
+	9,  // 11: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	12, // 12: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	23, // 13: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	24, // 14: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	15, // 15: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	15, // 16: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	15, // 17: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	15, // 18: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	25, // 19: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	25, // 20: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	20, // [20:21] is the sub-list for method output_type
+	19, // [19:20] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -1986,7 +2054,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
