@@ -247,7 +247,8 @@ func (s *agentSettings) run(ctx context.Context, to observers, open *listeners, 
 // complete completes the configuration of the agent and opens its listeners.
 func (s *agentSettings) complete(ctx context.Context, open *listeners) (err error) {
 	cfg := &s.Config
-	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
+	build := thisBuild()
+	cfg.Version, cfg.Commit, cfg.Date, cfg.Jitter = build.Version, build.Commit, build.Date, jitter
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.Proxy = s.webSocket, http.ProxyFromEnvironment
 	cfg.Server = hostPort(s.serverAddress, s.serverPort)

@@ -52,7 +52,7 @@ func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
 	case cfg.Live.Resource.Addr().String() != "127.0.0.1:"+proxy, cfg.Live.ResourceTLS == nil, cfg.Live.Redis.Addr().String() != "127.0.0.1:"+cache,
 		cfg.Live.HubRedis.Address != "redis:1", cfg.Live.HubRedis.TLS != nil, cfg.Live.RedisCompressed:
 		t.Errorf("live access: %+v", cfg.Live)
-	case cfg.Log == nil, cfg.Version == "", cfg.Jitter() < 0, cfg.Jitter() >= 1:
+	case cfg.Log == nil, cfg.Version == "", cfg.Commit == "", cfg.Date == "", cfg.Jitter() < 0, cfg.Jitter() >= 1:
 		t.Errorf("environment: %+v", cfg)
 	}
 	if names := slices.Sorted(maps.Keys(cfg.Secrets)); !slices.Equal(names, []string{"argocd-agent-ca", "argocd-agent-principal-tls", "argocd-agent-resource-proxy-tls"}) {

@@ -200,7 +200,8 @@ func (s *principalSettings) run(ctx context.Context, to observers, open *listene
 // complete completes the configuration of the principal and opens its listeners.
 func (s *principalSettings) complete(ctx context.Context, open *listeners) (err error) {
 	cfg := &s.Config
-	cfg.Version, cfg.Jitter = thisBuild().Version, jitter
+	build := thisBuild()
+	cfg.Version, cfg.Commit, cfg.Date, cfg.Jitter = build.Version, build.Commit, build.Date, jitter
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.ResourceProxy = s.webSocket, s.live.address
 	if cfg.Limits.Bytes = s.agentMebibytes << 20; cfg.Limits.Bytes == 0 {

@@ -14,12 +14,12 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
-// The linker sets these for releases: -ldflags "-X main.version=… -X main.commit=…".
-var version, commit string
+// The linker sets these for releases: -ldflags "-X main.version=… -X main.commit=… -X main.date=…".
+var version, commit, date string
 
 const programName = "argocd-agent"
 
-func thisBuild() cmdline.Build { return cmdline.BuildOf(version, commit) }
+func thisBuild() cmdline.Build { return cmdline.BuildOf(version, commit, date) }
 
 // program is one run of the command. Tests replace its environment and what it starts.
 type program struct {
@@ -78,7 +78,7 @@ func (p *program) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print version and build information",
-		Long:    "Prints the version of this binary, its commit and the version of Go that built it.",
+		Long:    "Prints the version of this binary, its commit with date, and the version of Go that built it.",
 		Example: "  argocd-agent version -o json",
 		RunE: func(*cobra.Command, []string) error {
 			if format == formatJSON {

@@ -107,7 +107,7 @@ func TestVersion_PrintsBuildInformation(t *testing.T) {
 	if flag := start(t, nil, "--version").stdout; flag != plain {
 		t.Errorf("--version prints %q, and the command %q", flag, plain)
 	}
-	for _, part := range []string{got.Version, got.Commit, got.GoVersion, got.Platform} {
+	for _, part := range []string{got.Version, got.Commit, got.Date, got.GoVersion, got.Platform} {
 		if part == "" || !strings.Contains(plain, part) {
 			t.Errorf("%q lacks %q", plain, part)
 		}

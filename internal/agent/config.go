@@ -23,6 +23,8 @@ type Config struct {
 	Cluster   *rest.Config      // the workload cluster's API server
 	Namespace string            // of Argo CD
 	Version   string            // of this build
+	Commit    string            // of this build
+	Date      string            // of the commit
 	Facts     map[string]string // of the workload cluster, in addition to what the agent reads
 
 	Mode              kind.Mode

@@ -54,7 +54,7 @@ func (a *agent) initialSyncDone() error {
 
 func (a *agent) serveMetrics(ctx context.Context) error {
 	return observe.Serve(ctx, a.cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{
-		Prefix: metricPrefix, Version: a.cfg.Version, Gather: a.metrics, Collectors: []prometheus.Collector{a.live.requests, a.writeLatency}}))
+		Prefix: metricPrefix, Version: a.cfg.Version, Commit: a.cfg.Commit, Date: a.cfg.Date, Gather: a.metrics, Collectors: []prometheus.Collector{a.live.requests, a.writeLatency}}))
 }
 
 const metricPrefix = "argocd_agent"

@@ -25,6 +25,7 @@ type Program struct {
 	Now         func() time.Time
 	Version     string // of a release. If empty, the version that the Go tool recorded
 	Commit      string
+	Date        string // of the commit
 
 	global     globals
 	output     string        // value of -o

@@ -111,7 +111,7 @@ func (s *script) run(args ...string) string {
 		stdin = *s.answer + "\n"
 	}
 	p := &Program{Env: s.env, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out, Screen: s.screen, Interactive: s.answer != nil,
-		Now: s.now, Version: "v1.2.3", Commit: "abc", podTimeout: time.Minute}
+		Now: s.now, Version: "v1.2.3", Commit: "abc", Date: "2026-01-02T03:04:05Z", podTimeout: time.Minute}
 	if p.Now == nil {
 		p.Now = func() time.Time { return today }
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
-func (p *Program) build() cmdline.Build { return cmdline.BuildOf(p.Version, p.Commit) }
+func (p *Program) build() cmdline.Build { return cmdline.BuildOf(p.Version, p.Commit, p.Date) }
 
 // versions are those of argocd-agentctl, the principal and the agents.
 type versions struct {
@@ -59,7 +59,7 @@ func (p *Program) readVersions(ctx context.Context, v *versions) error {
 	if err != nil {
 		return err
 	}
-	list, err := a.list(ctx, "")
+	list, err := a.list(ctx)
 	if err != nil {
 		return err
 	}

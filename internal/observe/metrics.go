@@ -40,6 +40,8 @@ func Gauge(name, help string, value float64) Metric {
 type MetricsConfig struct {
 	Prefix  string
 	Version string // of this build
+	Commit  string // of this build
+	Date    string // of the commit
 	// Gather returns the metrics of state that exists elsewhere. It is called for each scrape, so that the series of a
 	// removed agent end with it.
 	Gather     func(context.Context) ([]Metric, error)
@@ -49,7 +51,7 @@ type MetricsConfig struct {
 // Metrics serves /metrics: Gather, the Collectors, build information, and the Go and process collectors.
 func Metrics(cfg MetricsConfig) http.Handler {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: cfg.Prefix + "_build_info", Help: "Always 1. The labels describe the build.",
-		ConstLabels: prometheus.Labels{"version": cfg.Version, "goversion": runtime.Version()}})
+		ConstLabels: prometheus.Labels{"version": cfg.Version, "commit": cfg.Commit, "date": cfg.Date, "goversion": runtime.Version()}})
 	build.Set(1)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(build, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector(

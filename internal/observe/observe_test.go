@@ -53,7 +53,7 @@ func TestProbes_WarningsDoNotMakeUnready(t *testing.T) {
 func TestMetrics_ServesGatheredMetricsAndCollectors(t *testing.T) {
 	writes := NewWriteLatency("x")
 	writes.Observe(0.002)
-	h := Metrics(MetricsConfig{Prefix: "x", Version: "v1", Collectors: []prometheus.Collector{writes}, Gather: func(context.Context) ([]Metric, error) {
+	h := Metrics(MetricsConfig{Prefix: "x", Version: "v1", Commit: "abc", Date: "today", Collectors: []prometheus.Collector{writes}, Gather: func(context.Context) ([]Metric, error) {
 		return []Metric{
 			{Name: "x_total", Help: "What x is.", Counter: true, Samples: []Sample{{Labels: []string{"agent", "a\"b\\c\nd", "x", "y"}, Value: 3}}},
 			{Name: "y", Help: "What y is.", Samples: []Sample{{Value: 0.5}}},
@@ -65,7 +65,7 @@ func TestMetrics_ServesGatheredMetricsAndCollectors(t *testing.T) {
 		"# HELP x_total What x is.\n# TYPE x_total counter\nx_total{agent=\"a\\\"b\\\\c\\nd\",x=\"y\"} 3\n",
 		"# HELP y What y is.\n# TYPE y gauge\ny 0.5\n",
 		"# TYPE x_api_write_seconds histogram\n", "x_api_write_seconds_bucket{le=\"0.0025\"} 1\n", "x_api_write_seconds_sum 0.002\n",
-		"x_build_info{goversion=\"" + runtime.Version() + "\",version=\"v1\"} 1\n",
+		"x_build_info{commit=\"abc\",date=\"today\",goversion=\"" + runtime.Version() + "\",version=\"v1\"} 1\n",
 		"\ngo_goroutines ", "\ngo_gc_heap_live_bytes ", "\ngo_cpu_classes_gc_total_cpu_seconds_total ",
 		"\nprocess_cpu_seconds_total ", "\nprocess_resident_memory_bytes ",
 	} {

@@ -26,6 +26,8 @@ type Config struct {
 	// PKINamespace is the namespace of CA, certificates and join tokens. If empty, Namespace.
 	PKINamespace string
 	Version      string // of this build
+	Commit       string // of this build
+	Date         string // of the commit
 
 	// What is replicated.
 	Mapping                   kind.Mapping

@@ -15,7 +15,7 @@ const metricPrefix = "argocd_agent_principal"
 
 func (p *principal) serveMetrics(ctx context.Context) error {
 	return observe.Serve(ctx, p.cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{
-		Prefix: metricPrefix, Version: p.cfg.Version, Gather: p.metrics, Collectors: append(p.live.Collectors(), p.writeLatency)}))
+		Prefix: metricPrefix, Version: p.cfg.Version, Commit: p.cfg.Commit, Date: p.cfg.Date, Gather: p.metrics, Collectors: append(p.live.Collectors(), p.writeLatency)}))
 }
 
 func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
