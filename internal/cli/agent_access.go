@@ -30,7 +30,7 @@ of owners. The Role does not permit changes: an Agent decides which namespace of
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
-			list, err := a.list(ctx, "")
+			list, err := a.list(ctx)
 			if err != nil {
 				return err
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 func (p *Program) agentListCommand() *cobra.Command {
-	var selector string
+	var selector agentSelector
 	var disconnected bool
 	cmd := p.withOutput(&cobra.Command{
 		Use:     "list",
@@ -39,18 +39,18 @@ has waited for an acknowledgement.`,
   argocd-agentctl agent list --disconnected -o name
   argocd-agentctl agent list -l env=prod -o wide`,
 		RunE: p.onHub(func(ctx context.Context, a agents, _ []string) error {
-			list, err := a.list(ctx, selector)
+			list, err := a.list(ctx)
 			if err != nil {
 				return err
 			}
 			p.warnWriteOutage(ctx, a.cluster)
-			if disconnected {
-				list.Items = slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return a.Status.Connected })
-			}
+			list.Items = slices.DeleteFunc(list.Items, func(agent v1alpha1.Agent) bool {
+				return !selector.matches(&agent) || disconnected && agent.Status.Connected
+			})
 			return p.show(p.agentTable(list, a.namespace))
 		}),
 	})
-	cmd.Flags().StringVarP(&selector, "selector", "l", "", "Only agents whose labels match this `SELECTOR`.")
+	selector.addFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&disconnected, "disconnected", false, "Only agents that are not connected.")
 	return cmd
 }

@@ -36,7 +36,7 @@ type agentWatch struct {
 }
 
 // watchAgents starts a watch that runs until the context ends.
-func watchAgents(ctx context.Context, a agents, selector string, callbacks watcher) (*agentWatch, error) {
+func watchAgents(ctx context.Context, a agents, callbacks watcher) (*agentWatch, error) {
 	config := rest.CopyConfig(a.config)
 	config.Timeout = 0 // a watch has no timeout
 	client, err := dynamic.NewForConfig(config)
@@ -52,13 +52,11 @@ func watchAgents(ctx context.Context, a agents, selector string, callbacks watch
 	// A reflector does not report errors that it retries, so the requests report them.
 	requests := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = selector
 			list, err := listNamed(ctx, in, names, options)
 			f.requestDone(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = selector
 			events, err := watchNamed(ctx, in, names, options)
 			f.requestDone(ctx, err)
 			return events, err

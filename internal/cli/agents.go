@@ -55,13 +55,12 @@ func (a agents) failed(action, name string, err error) error {
 	return fmt.Errorf("%s: %w", action, a.explain(err))
 }
 
-func (a agents) list(ctx context.Context, selector string) (*v1alpha1.List, error) {
-	options := metav1.ListOptions{LabelSelector: selector}
-	list, err := a.in().List(ctx, options)
+func (a agents) list(ctx context.Context) (*v1alpha1.List, error) {
+	list, err := a.in().List(ctx, metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
 		var names []string
 		if names, err = a.restrictedTo(ctx); err == nil {
-			list, err = listNamed(ctx, a.in(), names, options)
+			list, err = listNamed(ctx, a.in(), names, metav1.ListOptions{})
 		}
 	}
 	if err != nil {
@@ -157,7 +156,7 @@ func (p *Program) agentNames(cmd *cobra.Command, args []string, _ string) ([]str
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	list, err := a.list(cmd.Context(), "")
+	list, err := a.list(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

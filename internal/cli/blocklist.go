@@ -157,7 +157,7 @@ func (p *Program) blocklistListCommand() *cobra.Command {
 				maps.Copy(listed, list.Data)
 			}
 			users := map[string]string{}
-			if known, err := a.list(ctx, ""); err == nil { // names are optional
+			if known, err := a.list(ctx); err == nil { // names are optional
 				for i := range known.Items {
 					if cert := known.Items[i].Status.Certificate; cert != nil {
 						users[cert.Fingerprint] = known.Items[i].Name

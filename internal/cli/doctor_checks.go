@@ -221,7 +221,7 @@ func (e *checkRun) argoRedis(ctx context.Context, hub *cluster, k *checked) {
 
 // fleet checks the registered agents.
 func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *checked) {
-	list, err := (agents{hub}).list(ctx, "")
+	list, err := (agents{hub}).list(ctx)
 	if err != nil {
 		e.skipped("agents", err)
 		return

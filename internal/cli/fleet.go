@@ -23,7 +23,7 @@ import (
 
 func (p *Program) fleetCommand() *cobra.Command {
 	var port int
-	var selector string
+	var selector agentSelector
 	var expiring time.Duration
 	cmd := &cobra.Command{
 		Use:   "fleet",
@@ -52,16 +52,22 @@ The page is read-only. For a terminal, use ` + "`argocd-agentctl top`" + `. For 
 	}
 	f := cmd.Flags()
 	f.IntVar(&port, "port", 0, "Local `PORT` of the page. If unset, a free port.")
-	f.StringVarP(&selector, "selector", "l", "", "Only agents whose labels match this `SELECTOR`.")
+	selector.addFlag(f)
 	f.DurationVar(&expiring, "expiring", 72*time.Hour, "Count certificates that expire within this time. Agents renew after two thirds of the lifetime.")
 	return cmd
 }
 
-func (p *Program) serveFleet(ctx context.Context, a agents, selector string, port int, about fleet.About) error {
+func (p *Program) serveFleet(ctx context.Context, a agents, selector agentSelector, port int, about fleet.About) error {
 	state := fleet.NewState()
 	ctx, end := context.WithCancel(ctx)
-	f, err := watchAgents(ctx, a, selector, watcher{
-		changed: func(agent *v1alpha1.Agent) { _ = state.Set(rowOf(agent)) }, // encoding a row cannot fail
+	f, err := watchAgents(ctx, a, watcher{
+		changed: func(agent *v1alpha1.Agent) {
+			if !selector.matches(agent) {
+				state.Remove(agent.Name)
+				return
+			}
+			_ = state.Set(rowOf(agent)) // encoding a row cannot fail
+		},
 		deleted: state.Remove, failed: state.SetStale,
 	})
 	if err != nil {

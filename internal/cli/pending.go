@@ -86,7 +86,7 @@ The exit code is 3 if there is a pending item.`,
 
 // some returns the agents with these names. If there are no names, it returns all agents.
 func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, error) {
-	list, err := a.list(ctx, "")
+	list, err := a.list(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ deletions are held later, the hold gets another ID.`,
 			if hold != nil && hold.ID == args[0] {
 				return p.confirmFleetHold(ctx, a.cluster, hold)
 			}
-			list, err := a.list(ctx, "")
+			list, err := a.list(ctx)
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ stop. If the output is not a terminal, or with -o, it prints ` + "`argocd-agentc
 			if err != nil {
 				return err
 			}
-			list, err := a.list(cmd.Context(), "") // reports missing permissions
+			list, err := a.list(cmd.Context()) // reports missing permissions
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func (p *Program) top(ctx context.Context, a agents) error {
 		default:
 		}
 	}
-	f, err := watchAgents(ctx, a, "", watcher{changed: func(*v1alpha1.Agent) { notify() }, deleted: func(string) { notify() }, failed: func(string) { notify() }})
+	f, err := watchAgents(ctx, a, watcher{changed: func(*v1alpha1.Agent) { notify() }, deleted: func(string) { notify() }, failed: func(string) { notify() }})
 	if err != nil {
 		return err
 	}
