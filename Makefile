@@ -9,6 +9,9 @@ RUNS     ?= 3
 PART     ?= sync
 FUZZTIME ?= 30s
 ARGOCD   ?=
+VERSION  ?=
+IMAGE    ?= argocd-agent/argocd-agent
+KEY      ?= dist/release.key
 
 # Directory of an Argo CD to test with: the binary argocd, manifests/crds and manifests/base/config. If unset, the pinned one.
 ifneq ($(ARGOCD),)
@@ -16,7 +19,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build clean
+.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build release release-check clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -47,11 +50,12 @@ test: ## run all tests; installs and builds dependencies (ARGOCD=<directory>: us
 test-fast: ## run unit tests and simulation, about one minute
 	@hack/test -short
 
-test-all: test ## run test, vulncheck if online, fuzz targets, 10,000 seeds and mutants
+test-all: test ## run test, vulncheck if online, fuzz targets, 10,000 seeds, mutants and release-check
 	@hack/vulncheck --if-online
 	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=10000
 	@$(MAKE) --no-print-directory mutants
+	@$(MAKE) --no-print-directory release-check
 
 vulncheck: ## fail if the programs call code with a known vulnerability; reads the Go vulnerability database
 	@hack/vulncheck
@@ -94,6 +98,12 @@ bench-compare: ## compare this tree with BASE=<rev>, RUNS=3 runs each (PART=sync
 lab-build: ## build Kubernetes and Argo CD of the lab, once per version
 	@hack/fetch ./lab/cmd/lab
 	go run ./lab/cmd/lab build
+
+release: ## build VERSION=v0.2.0 into dist/release: binaries, images, chart, manifests (IMAGE=, KEY=, ARGS=-h)
+	@hack/release "$(VERSION)" -image "$(IMAGE)" -key "$(KEY)" $(ARGS)
+
+release-check: ## build the artifacts of HEAD twice, and fail if they differ
+	@hack/release --check $(ARGS)
 
 clean: ## delete bin/ and dist/
 	rm -rf bin dist
