@@ -156,6 +156,7 @@ func pendingOf(agent *v1alpha1.Agent, env *kind.Env, app *kind.Object) []pending
 		}{
 			{commands.Operation != nil || commands.MissingID, operationName(app)}, {commands.Terminate != kind.TerminateTarget{}, "terminate"},
 			{commands.Refresh != "", commands.Refresh + " refresh"}, {commands.Hydrate != "" && commands.Refresh == "", "hydrate"},
+			{commands.Approval.ID != "", "approval of deletions"},
 		} {
 			if one.pending {
 				found = append(found, pendingItem{Agent: agent.Name, Kind: "command", Description: one.name + " of " + name, Reason: reason})

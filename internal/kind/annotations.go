@@ -34,6 +34,7 @@ const (
 	SourceNameAnnotation     = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
 	OwnedKeysAnnotation      = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
 	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
+	ApprovalRecordAnnotation = Prefix + "approval"        // hub: what the last approval is for
 )
 
 // Argo CD's annotations that are commands. Since Argo CD 3.5 each has a time, which differs for each request.
@@ -47,14 +48,14 @@ const (
 const defaultInstanceLabel = "app.kubernetes.io/instance"
 
 // neverAnnotation reports whether an annotation is never replicated or hashed. Tracking annotations would make a local
-// parent of the same name adopt or prune the replica. Refresh and hydrate are commands.
+// parent of the same name adopt or prune the replica. Refresh, hydrate and approvals are commands.
 func neverAnnotation(key string) bool {
 	switch key {
 	case "notified.notifications.argoproj.io",
 		"kubectl.kubernetes.io/last-applied-configuration",
 		"argocd.argoproj.io/tracking-id",
 		"argocd.argoproj.io/installation-id",
-		RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation,
+		RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation, ApprovalAnnotation,
 		SourceUID, PrincipalUID:
 		return true
 	}

@@ -7,10 +7,11 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// CommandKind is the scope of commands: sync and rollback, terminate, refresh and hydrate. The hub publishes what is
-// pending on its Application until the spoke's status shows that it ran. The spoke executes it once.
+// CommandKind is the scope of commands: sync and rollback, terminate, refresh, hydrate and approvals of deletions. The
+// hub publishes what is pending on its Application until the spoke's status shows that it ran. The spoke executes it
+// once.
 //
-//	{"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"},"uid":"…"}
+//	{"approve":{"id":"…","operation":{…}},"hydrate":"normal","nonce":"…","operation":{…},"refresh":"hard","terminate":{"id":"…","startedAt":"…"},"uid":"…"}
 //
 // The UID is of the Application on the owner side: a command is for one Application, not for a later one of the same
 // name.
@@ -31,10 +32,11 @@ type Commands struct {
 	Hydrate   string
 	HydrateAt string
 	Terminate TerminateTarget
+	Approval  Approval
 	UID       string // of the owner's Application
 }
 
-// TerminateTarget is the operation that a terminate applies to.
+// TerminateTarget is the operation that a terminate or an approval applies to.
 type TerminateTarget struct {
 	ID        string // of the command that started it; empty if the spoke did
 	StartedAt string
@@ -42,7 +44,7 @@ type TerminateTarget struct {
 
 // Empty reports whether there is nothing to send. An operation needs an ID before it is sent.
 func (c Commands) Empty() bool {
-	return c.Operation == nil && c.Refresh == "" && c.Hydrate == "" && c.Terminate == TerminateTarget{}
+	return c.Operation == nil && c.Refresh == "" && c.Hydrate == "" && c.Terminate == TerminateTarget{} && c.Approval == Approval{}
 }
 
 // NeedsNonce reports whether the commands contain a refresh.
@@ -51,6 +53,9 @@ func (c Commands) NeedsNonce() bool { return c.Refresh != "" || c.Hydrate != "" 
 // canonical returns the commands in canonical form. The nonce names the refresh.
 func (c Commands) canonical(nonce string) ([]byte, error) {
 	var o rawjson.Object
+	if c.Approval != (Approval{}) {
+		o.Set("approve", c.Approval.canonical())
+	}
 	setText(&o, "hydrate", c.Hydrate)
 	if c.NeedsNonce() {
 		setText(&o, "nonce", nonce)
@@ -101,6 +106,7 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 		}
 		c.Terminate = TerminateTarget{ID: infoValue(running, CommandInfo), StartedAt: rawjson.Text(state, "startedAt")}
 	}
+	c.Approval = pendingApproval(hub)
 	return c, c.MissingID || !c.Empty()
 }
 
@@ -117,8 +123,8 @@ func SetCommandID(hub *Object, id string) (*Object, error) {
 }
 
 // FailCommand returns a hub's Application without commands that the spoke will not execute. The operation with that ID
-// ends with an error, which stays visible until the spoke runs another one. A pending refresh ends. It returns false if
-// nothing is pending.
+// ends with an error, which stays visible until the spoke runs another one. A pending refresh or approval ends. It returns
+// false if nothing is pending.
 func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) {
 	d := edit(hub)
 	changed := false
@@ -146,6 +152,11 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 	for _, key := range []string{RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation} {
 		changed = annotations.Remove(key) || changed
 	}
+	approval := pendingApproval(hub).ID != ""
+	if approval {
+		annotations.Set(ApprovalRecordAnnotation, rawjson.Quote(approvalRecord(hub.Annotation(ApprovalAnnotation), Approval{})))
+		changed = true
+	}
 	if !changed {
 		return hub, false
 	}
@@ -153,6 +164,9 @@ func FailCommand(hub *Object, id, reason string, now time.Time) (*Object, bool) 
 	failed, err := d.done()
 	if err != nil {
 		return hub, false
+	}
+	if approval {
+		failed = SetCondition(failed, ConditionApproval, ignoredApproval(reason), now)
 	}
 	return failed, true
 }

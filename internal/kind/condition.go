@@ -16,24 +16,56 @@ const (
 	ConditionHeld      = "AgentHeldWarning"          // a deletion waits for a confirmation
 	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica side does not store some fields
 	ConditionTruncated = "AgentTruncatedWarning"     // the status is too large for the hub
+	ConditionApproval  = "AgentApprovalWarning"      // an approval of deletions does not count
+	ConditionDeleting  = "AgentDeletingWarning"      // an autonomous spoke deletes its Application
 
 	ConditionDisconnected = "AgentDisconnected" // the agent is disconnected; since its lastTransitionTime
 	ConditionLastHealth   = "AgentLastHealth"   // the last known health as JSON, while health is Unknown because of that
 )
 
-// reported returns the conditions that count as the spoke's: Argo CD's and, of a managed agent, the dropped fields. All
-// our other types belong to the hub.
+// reported returns the conditions that count as the spoke's: Argo CD's and, of a managed agent, the dropped fields, of an
+// autonomous one that it deletes the Application. All our other types belong to the hub.
 func reported(list []byte, w *Env) []byte {
 	kept := withoutOurConditions(list)
-	if w.Agent.Mode != Managed {
-		return kept
-	}
 	for _, c := range ourConditions(list) {
-		if message := rawjson.Text(c, "message"); rawjson.Text(c, "type") == ConditionDropped && len(message) <= maxDropped {
-			return withConditions(kept, condition(ConditionDropped, message, ""))
+		switch t := rawjson.Text(c, "type"); {
+		case t != reportedType(w):
+		case t == ConditionDeleting:
+			if at := rawjson.Text(c, "lastTransitionTime"); isTime(at) {
+				return withConditions(kept, deletingCondition(at))
+			}
+		case len(rawjson.Text(c, "message")) <= maxDropped:
+			return withConditions(kept, condition(ConditionDropped, rawjson.Text(c, "message"), ""))
 		}
 	}
 	return kept
+}
+
+// reportedType returns which of our conditions the spoke of an agent reports.
+func reportedType(w *Env) string {
+	if w.Agent.Mode == Managed {
+		return ConditionDropped
+	}
+	return ConditionDeleting
+}
+
+func deletingCondition(at string) []byte {
+	return condition(ConditionDeleting, "The workload cluster deletes this Application and its resources.", at)
+}
+
+// deletedAt returns the deletionTimestamp that an autonomous spoke reported, or "".
+func deletedAt(hub *Object) string {
+	for _, c := range ourConditions(hub.Get("status", "conditions")) {
+		if rawjson.Text(c, "type") == ConditionDeleting {
+			return rawjson.Text(c, "lastTransitionTime")
+		}
+	}
+	return ""
+}
+
+func isTime(text string) bool {
+	_, err := time.Parse(time.RFC3339, text)
+	return err == nil && len(text) <= 64
 }
 
 // maxDropped bounds the message about dropped fields.

@@ -24,18 +24,22 @@ const receiptHistory = 8
 type receipt struct {
 	ids     []string // of operations, oldest first
 	refresh string   // nonce of the last refresh
+	// approval is the ID of the last approval; refused is why it was not accepted, or "".
+	approval, refused string
 }
 
 func readReceipt(o *Object) receipt {
 	v := []byte(o.Annotation(ReceiptAnnotation))
 	ids, _ := rawjson.Strings(rawjson.Get(v, "ids"))
-	return receipt{ids, rawjson.Text(v, "refresh")}
+	return receipt{ids, rawjson.Text(v, "refresh"), rawjson.Text(v, "approval"), rawjson.Text(v, "approvalRefused")}
 }
 
 func (d receipt) String() string {
 	var o rawjson.Object
 	setStrings(&o, "ids", d.ids[max(0, len(d.ids)-receiptHistory):])
 	setText(&o, "refresh", d.refresh)
+	setText(&o, "approval", d.approval)
+	setText(&o, "approvalRefused", d.refused)
 	return string(o.Bytes())
 }
 
@@ -110,6 +114,9 @@ func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 	}
 	if operation := commands.Get("operation"); operation != nil {
 		x.operate(operation)
+	}
+	if approval := commands.Get("approve"); isObject(approval) {
+		x.approve(approval, CommandID(content))
 	}
 	x.refresh(rawjson.Text(commands.Get("refresh")), rawjson.Text(commands.Get("hydrate")), rawjson.Text(commands.Get("nonce")))
 	return x.finish()

@@ -14,8 +14,8 @@ import (
 //
 //	{"operation": the spoke's .operation, "status": its status}
 //
-// The extra is not hashed, because it changes constantly or has no place on the hub: {"hydrated": nonce,
-// "lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
+// The extra is not hashed, because it changes constantly or has no place on the hub: {"approved": ID,
+// "approvalRefused": …, "hydrated": nonce, "lastCommands": [IDs], "reconciledAt": …, "refreshed": nonce}.
 type StatusKind struct{}
 
 // StatusScope is the kind's name on the wire.
@@ -55,10 +55,13 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	if fields := DroppedFields(o, w); len(fields) > 0 && w.Agent.Mode == Managed {
 		conditions = withConditions(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
 	}
+	if o.IsDeleting() && w.Agent.Mode == Autonomous {
+		conditions = withConditions(conditions, deletingCondition(rawjson.Text(o.metadata, "deletionTimestamp")))
+	}
 	content := statusContent(status, operation, conditions)
 	extra := statusExtra{reconciledAt: rawjson.Text(status, "reconciledAt")}
 	done := readReceipt(o)
-	extra.lastCommands = done.ids
+	extra.lastCommands, extra.approved, extra.approvalRefused = done.ids, done.approval, done.refused
 	extra.setDone(o, done.refresh)
 	return Item{Key: k, Content: content, Extra: extra.bytes()}, content != nil
 }
@@ -89,6 +92,9 @@ type statusExtra struct {
 	reconciledAt string
 	refreshed    string // nonce of the last finished refresh
 	hydrated     string // nonce of the last finished hydration
+	approved     string // ID of the last processed approval
+	// approvalRefused is why the spoke did not accept that approval, or "".
+	approvalRefused string
 }
 
 // setDone records which parts of a refresh the spoke's controller has finished. Argo CD finishes each separately:
@@ -104,6 +110,8 @@ func (e *statusExtra) setDone(o *Object, nonce string) {
 
 func (e statusExtra) bytes() []byte {
 	var o rawjson.Object
+	setText(&o, "approvalRefused", e.approvalRefused)
+	setText(&o, "approved", e.approved)
 	setText(&o, "hydrated", e.hydrated)
 	setStrings(&o, "lastCommands", e.lastCommands)
 	setText(&o, "reconciledAt", e.reconciledAt)
@@ -120,6 +128,10 @@ func readExtra(extra []byte) statusExtra {
 	e.reconciledAt = rawjson.Text(extra, "reconciledAt")
 	e.refreshed = rawjson.Text(extra, "refreshed")
 	e.hydrated = rawjson.Text(extra, "hydrated")
+	e.approved = rawjson.Text(extra, "approved")
+	if refused := rawjson.Text(extra, "approvalRefused"); len(refused) <= 4*maxRefusal {
+		e.approvalRefused = refused
+	}
 	if _, err := time.Parse(time.RFC3339, e.reconciledAt); err != nil {
 		e.reconciledAt = ""
 	}
@@ -137,7 +149,9 @@ func WithRefreshed(o *Object, extra []byte, nonce string) []byte {
 // comparison that follows an operation, for which `argocd app wait` waits, or at the end of a refresh.
 func Urgent(o *Object, sent, now []byte) bool {
 	before, after := readExtra(sent), readExtra(now)
-	if before.refreshed != after.refreshed && after.refreshed != "" || before.hydrated != after.hydrated && after.hydrated != "" || !slices.Equal(before.lastCommands, after.lastCommands) {
+	changed := func(was, is string) bool { return is != was && is != "" }
+	if changed(before.refreshed, after.refreshed) || changed(before.hydrated, after.hydrated) || changed(before.approved, after.approved) ||
+		!slices.Equal(before.lastCommands, after.lastCommands) {
 		return true
 	}
 	finished, err := time.Parse(time.RFC3339, rawjson.Text(o.Get("status", "operationState", "finishedAt")))
@@ -224,12 +238,13 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	setOrRemove(&in.status, "reconciledAt", reconciledAt)
 	ours := slices.DeleteFunc(ourConditions(local.Get("status", "conditions")), func(c []byte) bool {
 		t := rawjson.Text(c, "type")
-		return t == ConditionTruncated || t == ConditionDropped && w.Agent.Mode == Managed || isDisconnection(c)
+		return t == ConditionTruncated || t == reportedType(w) || isDisconnection(c)
 	})
+	annotations := withoutNotice(members(local.annotations))
+	if refused := in.processed(local, &annotations); refused != nil {
+		ours = append(ours, refused)
+	}
 	setConditions(&in.status, reported(in.status.Get("conditions"), w), ours)
-	annotations := members(local.annotations)
-	before := len(annotations)
-	annotations = withoutNotice(annotations)
 	if nonce := w.refreshNonce(k); nonce != "" {
 		if nonce == in.extra.refreshed {
 			annotations.Remove(RefreshAnnotation)
@@ -240,9 +255,7 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 			annotations.Remove(HydrateTimeAnnotation)
 		}
 	}
-	if len(annotations) != before {
-		setList(&d.meta, "annotations", annotations)
-	}
+	setList(&d.meta, "annotations", annotations)
 	return finishStatus(d, in.status, w)
 }
 

@@ -52,6 +52,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if local != nil && !s.kind.Matches(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
+	if s.cfg.Name == kind.StatusScope && local != nil {
+		local = l.recordApproval(local) // before its status changes: a user approves what it shows
+	}
 	if s.cfg.Name == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Spoke && kind.IsFrozen(e.Content) {
 		return l.leaveUnchanged(s, local)
 	}

@@ -77,6 +77,9 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 		l.recordWithoutID(key, o)
 		l.enqueueChange(ref, "command-id", "assign command ID", l.assignCommandID)
 	}
+	if l.recordApproval(o) != o {
+		l.enqueueChange(ref, "approval", "record what an approval is for", l.recordApproval)
+	}
 	if uid := l.finalized[key]; uid != "" {
 		delete(l.finalized, key)
 		if uid == o.UID() {
@@ -129,6 +132,11 @@ func (l *agentSync) assignCommandID(local *kind.Object) *kind.Object {
 		return local
 	}
 	return named
+}
+
+// recordApproval records what a user approved on the hub's Application.
+func (l *agentSync) recordApproval(local *kind.Object) *kind.Object {
+	return kind.RecordApproval(local, &l.env, time.UnixMilli(int64(l.reconciler.now)))
 }
 
 // removeFinalizers removes the finalizers that keep a replica on the hub from being deleted.

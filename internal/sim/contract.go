@@ -199,7 +199,7 @@ func (w *world) notReplicated(key string) bool {
 	switch key {
 	case "notified.notifications.argoproj.io", "kubectl.kubernetes.io/last-applied-configuration",
 		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", tracking,
-		refreshKey, hydrateKey, sourceKey, principalKey:
+		refreshKey, hydrateKey, approvalKey, sourceKey, principalKey:
 		return true
 	}
 	return strings.HasPrefix(key, "argocd-agent.argoproj-labs.io/")

@@ -27,6 +27,7 @@ const (
 	postDelete     = "post-delete-finalizer.argocd.argoproj.io"
 	refreshKey     = "argocd.argoproj.io/refresh"
 	hydrateKey     = "argocd.argoproj.io/hydrate"
+	approvalKey    = "argocd.argoproj.io/deletion-approved"
 	compareEvery   = 170 * second
 )
 

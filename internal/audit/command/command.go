@@ -260,6 +260,9 @@ func (a *Auditor) recordsOf(agent, scope string, in engine.DeltaItem) (out []aud
 			add(action, nonce, "")
 		}
 	}
+	if id := rawjson.Text(in.Content, "approve", "id"); id != "" {
+		add("approve", id, "")
+	}
 	if terminate := rawjson.Get(in.Content, "terminate"); terminate != nil {
 		add("terminate", cmp.Or(rawjson.Text(terminate, "id"), rawjson.Text(terminate, "startedAt")), "")
 	}
