@@ -24,6 +24,7 @@ type agentSettings struct {
 	ignoreUnmanaged bool
 	mismatch        string
 	adoption        string
+	droppedFields   string
 	serverAddress   string
 	serverPort      int
 	creds           credentials
@@ -64,7 +65,15 @@ const (
 	recreatedIgnore  = "ignore"
 	recreatedClear   = "clear-status"
 	recreatedResync  = "resync"
+
+	refuseVerification = "refuse-verification"
+	refuseDropped      = "refuse"
+	warnDropped        = "warn"
 )
+
+var droppedFieldPolicies = map[string]kind.FieldPolicy{
+	refuseVerification: kind.RefuseVerification, refuseDropped: kind.RefuseDropped, warnDropped: kind.WarnDropped,
+}
 
 func (s *agentSettings) declare(f *flags) {
 	f.heading("Cluster")
@@ -95,6 +104,9 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("on-application-recreate", cmdline.Choice(&s.OnRecreate, recreatedIgnore, recreatedIgnore, recreatedClear, recreatedResync),
 		"If a user deleted an Application in this cluster and the agent created it again: resync syncs it at once. The hub always shows "+
 			"the status of the new Application, so ignore and clear-status are equal.")
+	f.add("dropped-fields", cmdline.Choice(&s.droppedFields, refuseVerification, refuseVerification, refuseDropped, warnDropped),
+		"If the hub sends an Application or AppProject with fields that the CRD of this cluster does not have: refuse it if a field "+
+			"verifies sources (sourceIntegrity, signatureKeys), always refuse it, or store the rest. The hub's Applications show the fields.")
 	f.add("ignore-unmanaged-apps", boolean(&s.ignoreUnmanaged, true),
 		"Ignore Applications that did not come from the hub. Cannot be turned off.")
 
@@ -193,7 +205,7 @@ func (s *agentSettings) checkIdentity(f *flags) {
 
 // warnUnused warns about settings without effect in this mode. They are no errors because a fleet may share them.
 func (s *agentSettings) warnUnused(f *flags) {
-	for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate", "destination-based-mapping", "create-namespace"} {
+	for _, name := range []string{"adoption-policy", "source-uid-mismatch-policy", "on-application-recreate", "dropped-fields", "destination-based-mapping", "create-namespace"} {
 		if s.Mode == kind.Autonomous && f.changed(name) {
 			f.warn(f.name(name), "no effect in autonomous mode, in which the hub sends no objects")
 		}
@@ -255,6 +267,7 @@ func (s *agentSettings) complete(ctx context.Context, open *listeners) (err erro
 	cfg.HeaderName, cfg.HeaderValue = s.creds.name, s.creds.text
 	cfg.Policy.AdoptNever = s.adoption == adoptNever
 	cfg.Policy.Recreate = s.mismatch == mismatchRecreate
+	cfg.Policy.DroppedFields = droppedFieldPolicies[s.droppedFields]
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err
 	}

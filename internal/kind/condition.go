@@ -79,7 +79,7 @@ func withConditions(list []byte, conditions ...[]byte) []byte {
 // ShowDropped returns the hub's replica of an autonomous Application with or without the condition that the hub drops
 // fields. It returns the same object if that is right.
 func ShowDropped(o *Object, w *Env, at time.Time) *Object {
-	if fields := DroppedFields(o, w); len(fields) > 0 {
+	if fields := DroppedFields(ApplicationKind{}, o, w); len(fields) > 0 {
 		return SetCondition(o, ConditionDropped, droppedMessage(fields, Hub), at)
 	}
 	return ClearCondition(o, ConditionDropped)

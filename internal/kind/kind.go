@@ -109,6 +109,10 @@ type Env struct {
 	// RefusesOperation is nil, every operation runs.
 	RefusesOperation func(app *Object, operation []byte) error
 
+	// ProjectFields (spoke) returns the fields of an AppProject that the workload cluster does not store, for users. If
+	// ProjectFields is nil, there are none.
+	ProjectFields func(project string) []string
+
 	// GlobalProjects (hub) are those of Argo CD's settings, in order.
 	GlobalProjects []GlobalProject
 }
@@ -131,6 +135,13 @@ func (w *Env) refreshNonce(k engine.Key) string {
 		return ""
 	}
 	return w.RefreshNonce(k)
+}
+
+func (w *Env) projectFields(project string) []string {
+	if w.ProjectFields == nil {
+		return nil
+	}
+	return w.ProjectFields(project)
 }
 
 func (w *Env) refusesOperation(app *Object, operation []byte) error {

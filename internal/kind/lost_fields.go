@@ -103,14 +103,57 @@ func ShortFields(fields []string) []string {
 	return short
 }
 
-// DroppedFields returns the fields of a replica's Application that this side does not store as the owner has them, as
-// recorded. It returns none if there are none, or the Application has changed since.
-func DroppedFields(o *Object, w *Env) []string {
+// FieldPolicy decides about an object of the hub with fields that the API server of the workload cluster does not store.
+type FieldPolicy int
+
+const (
+	// RefuseVerification refuses the object if one of the fields verifies sources. Without such a field Argo CD would
+	// deploy what nothing has verified.
+	RefuseVerification FieldPolicy = iota
+	// RefuseDropped refuses the object.
+	RefuseDropped
+	// WarnDropped stores the rest of the object.
+	WarnDropped
+)
+
+// verifyingFields are the fields of a spec that verify sources.
+var verifyingFields = []string{"signatureKeys", "sourceIntegrity"}
+
+// MustStore returns the fields that the API server must store as they are. Otherwise the object is not to be written.
+func MustStore(o *Object, policy FieldPolicy) []string {
+	switch policy {
+	case RefuseDropped:
+		return []string{"spec"}
+	case WarnDropped:
+		return nil
+	}
+	var fields []string
+	for _, name := range verifyingFields {
+		if !isEmptyValue(o.Get("spec", name)) {
+			fields = append(fields, "spec."+name)
+		}
+	}
+	return fields
+}
+
+// NotStored returns which of the fields an API server has not stored as they were written.
+func NotStored(written, stored *Object, fields []string) []string {
+	var lost []string
+	for _, f := range fields {
+		path := strings.Split(f, ".")
+		lost = lostFields(lost, f, written.Get(path...), stored.Get(path...))
+	}
+	return lost
+}
+
+// DroppedFields returns the fields of a replica's object that this side does not store as the owner has them, as
+// recorded. It returns none if there are none, or the object has changed since.
+func DroppedFields(k Kind, o *Object, w *Env) []string {
 	alias := parseAlias(o.Annotation(AliasAnnotation))
 	if len(alias.Lost) == 0 {
 		return nil
 	}
-	held, ok := ApplicationKind{}.ReadReplica(o, w)
+	held, ok := k.ReadReplica(o, w)
 	if !ok || !held.Ownership.Owned || engine.VersionOf(held.Content) != alias.Stored {
 		return nil
 	}
@@ -123,6 +166,6 @@ func droppedMessage(fields []string, side Side) string {
 	if side == Hub {
 		where, owner = "The hub", "the cluster of the agent"
 	}
-	return where + " does not store these fields of the Application as " + owner + " has them: " + strings.Join(fields, ", ") +
+	return where + " does not store these fields as " + owner + " has them: " + strings.Join(fields, ", ") +
 		". If its Argo CD is older, upgrade the CRDs there. Otherwise look for a webhook or controller there that changes the fields."
 }

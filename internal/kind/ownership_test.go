@@ -129,7 +129,7 @@ func TestDroppedFields_OnlyOfOwnedObjects(t *testing.T) {
 			t.Fatal("not a copy")
 		}
 		o = WithAlias(o, Alias{Alias: engine.Alias{Written: engine.VersionOf([]byte("w")), Stored: engine.VersionOf(held.Content)}, Lost: []string{"spec.x"}})
-		if got := len(DroppedFields(o, autoHub())); got != want {
+		if got := len(DroppedFields(ApplicationKind{}, o, autoHub())); got != want {
 			t.Errorf("%q: %d", annotations, got)
 		}
 	}

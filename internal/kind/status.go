@@ -52,7 +52,8 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 		operation = edited(operation, rename, "sync", "resources")
 	}
 	conditions := withoutOurConditions(rawjson.Get(status, "conditions"))
-	if fields := DroppedFields(o, w); len(fields) > 0 && w.Agent.Mode == Managed {
+	fields := append(DroppedFields(ApplicationKind{}, o, w), w.projectFields(ProjectOf(o))...)
+	if len(fields) > 0 && w.Agent.Mode == Managed {
 		conditions = withConditions(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
 	}
 	if o.IsDeleting() && w.Agent.Mode == Autonomous {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
@@ -99,11 +100,23 @@ type prerequisiteError struct{ cause error }
 func (e *prerequisiteError) Error() string { return e.cause.Error() }
 func (e *prerequisiteError) Unwrap() error { return e.cause }
 
+// notStoredError means that a write was not done because the API server would not store some fields.
+type notStoredError struct{ fields []string }
+
+func (e *notStoredError) Error() string {
+	return "this cluster does not store " + strings.Join(kind.ShortFields(e.fields), ", ") +
+		": upgrade the CRDs of Argo CD, or change --dropped-fields of the agent"
+}
+
 // toFailure converts the error of a write. The hint is added if the namespace is missing.
 func toFailure(verb reconcile.Verb, err error, hint string) *reconcile.Failure {
 	f := &reconcile.Failure{Code: engine.Unavailable, Message: err.Error()}
 	if _, ok := errors.AsType[*prerequisiteError](err); ok {
 		return f // the object is not the cause
+	}
+	if e, ok := errors.AsType[*notStoredError](err); ok {
+		f.Code, f.NotStored = engine.NotAllowed, e.fields
+		return f
 	}
 	var e *apiError
 	if !errors.As(err, &e) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"net/url"
 	"sync"
 	"time"
@@ -272,7 +274,10 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 	}
 	switch write.Verb {
 	case reconcile.Create:
-		o, err := w.client.create(ctx, ref, write.Object.Raw())
+		create := func() (*kind.Object, error) {
+			return w.writeIfStored(ctx, write, http.MethodPost, "")
+		}
+		o, err := create()
 		if !isNamespaceMissing(err) || w.namespaces.Create == nil {
 			return o, err
 		}
@@ -284,11 +289,31 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 			return nil, fmt.Errorf("create namespace %s: %w", ref.Namespace, err)
 		}
 		w.log.InfoContext(ctx, "Created namespace", "name", ref.Namespace)
-		return w.client.create(ctx, ref, write.Object.Raw())
+		return create()
 	case reconcile.Update:
-		return w.client.Update(ctx, ref, write.Object)
+		return w.writeIfStored(ctx, write, http.MethodPut, ref.Name)
 	}
 	return w.client.delete(ctx, ref, write.Object)
+}
+
+// writeIfStored writes an object. If the write has fields that must be stored, a dry run shows whether they would be.
+func (w *Writer) writeIfStored(ctx context.Context, write reconcile.Write, method, name string) (*kind.Object, error) {
+	send := func(query url.Values) (*kind.Object, error) {
+		address := w.client.urlOf(write.Ref.Resource, write.Ref.Namespace, name, query)
+		return w.client.sendObject(ctx, method, address, mediaTypeJSON, write.Object.Raw())
+	}
+	if len(write.MustStore) > 0 {
+		dryRun := url.Values{"dryRun": {"All"}}
+		maps.Copy(dryRun, fieldManager)
+		stored, err := send(dryRun)
+		if err != nil {
+			return nil, err
+		}
+		if lost := kind.NotStored(write.Object, stored, write.MustStore); len(lost) > 0 {
+			return nil, &notStoredError{lost}
+		}
+	}
+	return send(fieldManager)
 }
 
 var fieldManager = url.Values{"fieldManager": {"argocd-agent"}}

@@ -153,3 +153,47 @@ func TestWriter_RemembersBeforeTheWrite(t *testing.T) {
 		}
 	}
 }
+
+// An API server with an older CRD answers with an object that lacks a field.
+func TestWriter_WritesOnlyIfFieldsAreStored(t *testing.T) {
+	const verified = `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"a","namespace":"argocd"},"spec":{"sourceIntegrity":{"git":{}}}}`
+	for _, c := range []struct {
+		name      string
+		verb      reconcile.Verb
+		mustStore []string
+		answer    string
+		requests  string
+		written   bool
+	}{
+		{"stored", reconcile.Create, []string{"spec.sourceIntegrity"}, verified, "POST dryRun,POST", true},
+		{"dropped", reconcile.Create, []string{"spec.sourceIntegrity"}, project("a", "2"), "POST dryRun", false},
+		{"dropped in an update", reconcile.Update, []string{"spec.sourceIntegrity"}, project("a", "2"), "PUT dryRun", false},
+		{"may be dropped", reconcile.Update, nil, project("a", "2"), "PUT", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var requests []string
+			client := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+				request := r.Method
+				if r.URL.Query().Get("dryRun") == "All" {
+					request += " dryRun"
+				}
+				requests = append(requests, request)
+				fmt.Fprint(w, c.answer)
+			})
+			var result reconcile.WriteResult
+			w := NewWriter(client, func(_ context.Context, in reconcile.Input) error { result = in.(reconcile.WriteResult); return nil }, NamespacePolicy{}, 1, unhurried, slog.New(slog.DiscardHandler))
+			o := parsed(t, verified)
+			w.Write(t.Context(), reconcile.Write{ID: 1, Verb: c.verb, Ref: refTo(o), Object: o, MustStore: c.mustStore})
+			w.Wait()
+			if got := strings.Join(requests, ","); got != c.requests {
+				t.Errorf("requests %s, want %s", got, c.requests)
+			}
+			if (result.Failure == nil) != c.written {
+				t.Fatalf("failure %+v", result.Failure)
+			}
+			if f := result.Failure; f != nil && (f.Code != engine.NotAllowed || len(f.NotStored) != 1 || f.NotStored[0] != "spec.sourceIntegrity" || !strings.Contains(f.Message, "--dropped-fields")) {
+				t.Errorf("failure %+v", f)
+			}
+		})
+	}
+}

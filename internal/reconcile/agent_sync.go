@@ -38,6 +38,8 @@ type agentSync struct {
 	references references          // spoke: what the hub sent last
 	unsendable map[itemName]string // why objects of this side cannot be sent
 
+	refusedProjects map[string][]string // spoke: fields of AppProjects that are not written because the spoke does not store them
+
 	touched   bool        // in this step
 	wakeAt    engine.Time // in the timer heap
 	heapIndex int         // position in the heap; 0 if not in it
@@ -67,6 +69,7 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 		l.env.HubArgoNamespace, l.env.Rules = n.cfg.ArgoNamespace, n.projectRules
 	} else {
 		l.env.SpokeArgoNamespace, l.env.RefusesOperation = n.cfg.ArgoNamespace, n.policy.refusesOperation
+		l.env.ProjectFields = l.droppedProjectFields
 	}
 	l.scopes = n.scopesOf(reg.Agent.Mode)
 	cfg := engine.Config{

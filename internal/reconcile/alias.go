@@ -94,6 +94,9 @@ func (n *Reconciler) schema(in Schema) {
 			for _, s := range l.scopes {
 				if s.cfg.Role == engine.Replica && s.kind.Resource() == in.Resource {
 					l.step(engine.Recheck{Scope: s.cfg.Name})
+					if s.cfg.Style == engine.Mirror {
+						l.step(engine.Reconsider{Scope: s.cfg.Name}) // what was refused because of its fields
+					}
 				}
 			}
 		}

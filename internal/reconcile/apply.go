@@ -38,6 +38,7 @@ func (l *agentSync) apply(e engine.Apply) {
 			}
 			l.endApply(s, e, r.object)
 			l.applied(e.Scope, e.Key, e.Ticket, l.permitted(s, e), r)
+			l.recordRefusedProject(s, e.Key.Name, r)
 		}})
 }
 
@@ -59,6 +60,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 		return l.leaveUnchanged(s, local)
 	}
 	if fail := l.refusedByPolicy(s, e); fail != nil {
+		return decision{fail: fail}
+	}
+	if fail := l.refusedWithProject(s, e); fail != nil {
 		return decision{fail: fail}
 	}
 	ownership := kind.Ownership{Owned: true}
@@ -85,9 +89,10 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	}
 	switch {
 	case local == nil:
-		return decision{verb: Create, object: l.withReceipt(ref, e, merged)}
+		created := l.withReceipt(ref, e, merged)
+		return decision{verb: Create, object: created, mustStore: l.mustStore(s, created)}
 	case !kind.Same(local, merged):
-		return decision{verb: Update, object: merged}
+		return decision{verb: Update, object: merged, mustStore: l.mustStore(s, merged)}
 	}
 	return decision{}
 }

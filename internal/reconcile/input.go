@@ -57,6 +57,7 @@ type Failure struct {
 	Stale      bool        // the cached object is stale
 	Message    string
 	RetryAfter engine.Time
+	NotStored  []string // fields of Write.MustStore that the API server does not store; it was not written
 }
 
 // Register registers an agent on the hub, or changes its registration.
@@ -157,6 +158,9 @@ type Write struct {
 	// Offline marks a write without a session. It is done only if no later process of this agent has started: a later
 	// process may have had a session.
 	Offline bool
+
+	// MustStore are fields that the API server must store as they are. Otherwise the write is not done and fails.
+	MustStore []string
 
 	// Remember must be stored before the write, where the next process of this agent finds it. If nil, nothing is. See
 	// Memory.

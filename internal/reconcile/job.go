@@ -33,6 +33,7 @@ type decision struct {
 	gone          bool         // done: there is nothing left to delete
 	leftUnchanged bool         // done: the object stays as it is
 	offline       bool         // see Write
+	mustStore     []string     // see Write
 }
 
 // ifChanged returns a decision to write an object if change returns another one. A missing object stays missing.
@@ -118,7 +119,7 @@ func (n *Reconciler) work(d *objectQueue) {
 		n.writing[d.writeID] = d
 		j := &d.jobs[0]
 		j.writes++
-		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open, Offline: dec.offline}
+		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open, Offline: dec.offline, MustStore: dec.mustStore}
 		if n.remembers(dec) {
 			write.Remember = new(n.Memory())
 		}

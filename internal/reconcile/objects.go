@@ -136,6 +136,7 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 		n.rulesChanged(was, is)
 		n.globalChanged(was, is)
 		n.judgeApplications(was, is)
+		n.droppedFieldsChanged(was, is)
 	}
 }
 

@@ -240,7 +240,8 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 		if err != nil {
 			return decision{fail: failure(err)}
 		}
-		d = decision{verb: Create, object: l.withReceipt(target, e, merged)}
+		created := l.withReceipt(target, e, merged)
+		d = decision{verb: Create, object: created, mustStore: l.mustStore(s, created)}
 	} else {
 		d = l.merge(s, target, e, local)
 	}

@@ -49,6 +49,9 @@ type Policy struct {
 	// ResyncRecreated syncs an Application at once that was deleted on the spoke and restored, so that its resources
 	// are restored too.
 	ResyncRecreated bool
+
+	// DroppedFields decides about objects with fields that the spoke does not store.
+	DroppedFields kind.FieldPolicy
 }
 
 // Reconciler is one side. It is not safe for concurrent use.
