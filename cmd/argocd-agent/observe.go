@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 
 	"k8s.io/klog/v2"
 
@@ -17,7 +18,7 @@ import (
 
 // observeSettings configure logs, metrics, probes, profiles and traces.
 type observeSettings struct {
-	level   string
+	level   logLevels
 	format  string
 	metrics int
 	healthz int
@@ -31,17 +32,10 @@ const (
 	formatJSON = "json"
 )
 
-var levels = map[string]slog.Level{
-	"trace": slog.LevelDebug - 4,
-	"debug": slog.LevelDebug,
-	"info":  slog.LevelInfo,
-	"warn":  slog.LevelWarn,
-	"error": slog.LevelError,
-}
-
 func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 	f.heading("Observability")
-	f.add("log-level", cmdline.Choice(&s.level, "info", "trace", "debug", "info", "warn", "error"), "Minimum log level.")
+	f.add("log-level", s.level.value(), "Minimum log level: trace, debug, info, warn or error. A component can have another level, for "+
+		"example info,transport=debug. Components: "+strings.Join(logComponents, ", ")+".")
 	f.add("log-format", cmdline.Choice(&s.format, formatText, formatText, formatJSON), "Format of the log on standard error.")
 	f.add("metrics-port", optionalPort(&s.metrics, metrics), "Port of the Prometheus metrics at /metrics. 0 turns them off.")
 	f.add("healthz-port", optionalPort(&s.healthz, healthz), "Port of the probes at /healthz and /livez. 0 turns them off.")
@@ -52,8 +46,11 @@ func (s *observeSettings) declare(f *flags, metrics, healthz int) {
 			"output, or otlp for the collector of --otlp-address.").defaultText("no audit log")
 }
 
-// check refuses ports that are used twice.
+// check refuses ports that are used twice. An unknown component of the log is no error: other releases may have it.
 func (s *observeSettings) check(f *flags) {
+	if unknown := s.level.unknown(); len(unknown) > 0 {
+		f.warn(f.name("log-level"), "no effect for "+strings.Join(unknown, ", ")+": there is no such component; use one of "+strings.Join(logComponents, ", "))
+	}
 	used := map[string]string{}
 	for _, name := range []string{"listen-port", "resource-proxy-port", "redis-proxy-port", "metrics-port", "healthz-port", "pprof-port"} {
 		setting := f.settings[name]
@@ -93,10 +90,13 @@ func (s *observeSettings) listen(ctx context.Context, open *listeners) (metrics,
 
 // logger returns the log. The libraries of Kubernetes write to it, too.
 func (s *observeSettings) logger(w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: levels[s.level]}
+	options := &slog.HandlerOptions{Level: s.level.lowest()}
 	var handler slog.Handler = slog.NewTextHandler(w, options)
 	if s.format == formatJSON {
 		handler = slog.NewJSONHandler(w, options)
+	}
+	if len(s.level.components) > 0 {
+		handler = &componentHandler{handler, &s.level, new(sync.Map)}
 	}
 	log := slog.New(handler)
 	klog.SetSlogLogger(log.With("library", "kubernetes"))

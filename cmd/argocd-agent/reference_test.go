@@ -114,6 +114,9 @@ func schemaOf(flag *pflag.Flag) map[string]any {
 		}
 	case kind == "DURATION":
 		schema["pattern"] = `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+	case strings.HasPrefix(kind, "LEVEL"):
+		part := `([^,=]+=)?(trace|debug|info|warn|error)`
+		schema["pattern"] = `^` + part + `(, *` + part + `)*$`
 	case kind == "PATTERNS" || kind == "NAMES":
 		schema = map[string]any{"type": []string{"string", "array"}, "items": text}
 	case strings.HasPrefix(kind, "KEY=VALUE"):
