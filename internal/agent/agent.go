@@ -241,7 +241,7 @@ func (a *agent) Received(c *transport.Conn, m engine.Message) {
 // Disconnected implements transport.Events.
 func (a *agent) Disconnected(c *transport.Conn, err error) {
 	a.conn.CompareAndSwap(c, nil)
-	a.commands.Closed(c.ID)
+	a.commands.Closed("", c.ID)
 	if a.disconnectReason.Store("the hub ended the connection"); err != nil {
 		a.disconnectReason.Store(err.Error())
 	}

@@ -4,7 +4,8 @@
 // Lines have names of objects and users, but no content of objects and no bodies of requests. A nil Log writes nothing.
 //
 // A Log never blocks its callers. It has a bounded queue and one goroutine that writes. Lines that it cannot write are
-// lost, counted, and reported once in the log of the process.
+// lost, counted, and reported once in the log of the process. On the hub, one agent cannot fill the queue: if it is half
+// full, each agent has a small share. Lost lines are counted by agent, and the audit log has a line about them.
 package audit
 
 import (
@@ -33,6 +34,7 @@ const (
 	Exec         Type = "exec"         // an exec session, or another connection into a pod
 	Confirmation Type = "confirmation" // of held deletions
 	Replication  Type = "replication"  // an object of the hub that the workload cluster refuses
+	Loss         Type = "loss"         // of lines of an agent
 )
 
 // Result is how an action ended.
@@ -76,6 +78,8 @@ type Record struct {
 	Setting      string    `json:"setting,omitempty"` // that forbids it
 	Reason       string    `json:"reason,omitempty"`
 	RequestID    string    `json:"requestID,omitempty"` // the same on both sides
+
+	lost uint64 // of type Loss: the number of lines
 }
 
 const (

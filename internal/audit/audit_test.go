@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,8 +131,12 @@ func TestLog_BlockedTargetLosesLinesAndBlocksNoCaller(t *testing.T) {
 	}
 	close(pipe.proceed)
 	l.Close()
-	if counts, _ := l.Counts(); counts.Written != 3 || len(read(t, pipe.String())) != 3 {
+	lines := read(t, pipe.String())
+	if counts, _ := l.Counts(); counts.Written != 4 || len(lines) != 4 || counts.LostByAgent[""] != 98 {
 		t.Errorf("%+v", counts)
+	}
+	if last := lines[3]; last.Type != Loss || last.Result != Failed || last.Reason != "lost lines of the audit log: 98" {
+		t.Errorf("%+v", last)
 	}
 	if !strings.Contains(messages.String(), "Audit log is written again") {
 		t.Error(messages)
@@ -144,11 +153,96 @@ func TestLog_FullDiskLosesLinesAndIsLoggedOnce(t *testing.T) {
 		l.Write(Record{Action: "sync"})
 	}
 	l.Close()
-	if counts, _ := l.Counts(); counts.Failed != 10 || counts.Written != 0 {
+	if counts, _ := l.Counts(); counts.Failed != 10 || counts.Written != 0 || counts.LostByAgent[""] != 10 {
 		t.Errorf("%+v", counts)
 	}
 	if n := strings.Count(messages.String(), "lines are lost"); n != 1 {
 		t.Errorf("%d messages: %s", n, messages)
+	}
+}
+
+// One agent that causes many lines does not displace those of others.
+func TestLog_AgentHasShareOfQueue(t *testing.T) {
+	pipe := &blocking{began: make(chan struct{}, 1), proceed: make(chan struct{})}
+	l := start(Config{Side: Hub, Log: slog.New(slog.DiscardHandler), Queue: 64}, &stream{w: pipe})
+	defer l.Close()
+	l.Write(Record{Agent: "w1", Action: "first"})
+	<-pipe.began
+	for range 1000 {
+		l.Write(Record{Agent: "hostile", Action: "more"})
+	}
+	const share = 64 / shares
+	for _, agent := range []string{"w1", "w2", "w3"} {
+		for range share {
+			l.Write(Record{Agent: agent, Action: "sync"})
+		}
+	}
+	l.Write(Record{Agent: "w1", Action: "above its share"})
+	counts, _ := l.Counts()
+	if want := map[string]uint64{"hostile": 1000 - 32, "w1": 1}; !maps.Equal(counts.LostByAgent, want) || counts.Full != 969 {
+		t.Errorf("%+v, want %v", counts, want)
+	}
+	close(pipe.proceed)
+	l.Close()
+	got := map[string]int{}
+	for _, r := range read(t, pipe.String()) {
+		got[r.Agent+" "+r.Action]++
+		if r.Type == Loss && r.Agent == "hostile" && r.Reason != "lost lines of the audit log: 968" {
+			t.Errorf("%+v", r)
+		}
+	}
+	want := map[string]int{"w1 first": 1, "hostile more": 32, "w1 sync": share, "w2 sync": share, "w3 sync": share, "hostile lose": 1, "w1 lose": 1}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if len(l.queued) != 0 || len(l.lost.due) != 0 {
+		t.Errorf("%v %v", l.queued, l.lost.due)
+	}
+}
+
+// failing is a writer that refuses some writes.
+type failing struct {
+	output
+	left int
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left--; f.left >= 0 {
+		return 0, errors.New("no space")
+	}
+	return f.output.Write(p)
+}
+
+func TestLog_ReportsLossWhenTargetAcceptsLinesAgain(t *testing.T) {
+	target := &failing{left: 3}
+	l := start(Config{Side: Hub, Log: slog.New(slog.DiscardHandler)}, &stream{w: target})
+	defer l.Close()
+	for i := range uint64(5) { // one batch each
+		l.Write(Record{Agent: "w1", Action: fmt.Sprint(i)})
+		for counts, _ := l.Counts(); counts.Written+counts.Failed <= i; counts, _ = l.Counts() {
+			runtime.Gosched()
+		}
+	}
+	l.Close()
+	var got []string
+	for _, r := range read(t, target.String()) {
+		got = append(got, r.Action+r.Reason)
+	}
+	if want := []string{"3", "loselost lines of the audit log: 3", "4"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestLoss_NumberOfAgentsIsBounded(t *testing.T) {
+	var l lossByAgent
+	for i := range maxLossAgents + 10 {
+		l.add(fmt.Sprint(i))
+	}
+	if len(l.total) != maxLossAgents+1 || l.total[""] != 10 {
+		t.Errorf("%d agents, %d without a name", len(l.total), l.total[""])
+	}
+	if n := len(l.report(Hub)); n != maxLossLines || len(l.due) != maxLossAgents+1-maxLossLines {
+		t.Errorf("%d lines, %d due", n, len(l.due))
 	}
 }
 

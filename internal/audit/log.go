@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +52,10 @@ type Log struct {
 	life context.Context // of writes; ended by Close
 	end  context.CancelFunc
 
-	mu     sync.RWMutex // guards closed against Write
+	mu     sync.Mutex
 	closed bool
+	queued map[string]int // lines in the queue, by agent
+	lost   lossByAgent
 
 	written, full, failed atomic.Uint64
 	lossReported          atomic.Bool // until a line is written again
@@ -79,7 +82,8 @@ func Open(ctx context.Context, cfg Config) (*Log, error) {
 }
 
 func start(cfg Config, to sink) *Log {
-	l := &Log{side: cfg.Side, log: cfg.Log, sink: to, queue: make(chan Record, cmp.Or(cfg.Queue, 4096)), done: make(chan struct{})}
+	l := &Log{side: cfg.Side, log: cfg.Log, sink: to, queue: make(chan Record, cmp.Or(cfg.Queue, 4096)), done: make(chan struct{}),
+		queued: map[string]int{}}
 	l.life, l.end = context.WithCancel(context.Background())
 	go l.run()
 	return l
@@ -92,7 +96,7 @@ func (l *Log) SetAgent(name string) {
 	}
 }
 
-// Write queues a record. It never waits. If the queue is full, the record is lost.
+// Write queues a record. It never waits. If the queue or the agent's share of it is full, the record is lost.
 func (l *Log) Write(r Record) {
 	if l == nil {
 		return
@@ -103,18 +107,41 @@ func (l *Log) Write(r Record) {
 		r.Agent = *agent
 	}
 	r = r.bounded()
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if l.closed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
 		l.full.Add(1)
-		return
-	}
-	select {
-	case l.queue <- r:
+	case len(l.queue) == cap(l.queue):
+		l.lose(r.Agent, "the queue is full")
+	case l.side == Hub && len(l.queue) >= cap(l.queue)/2 && l.queued[r.Agent] >= cap(l.queue)/shares:
+		l.lose(r.Agent, "the queue is half full, and the agent has its share of it")
 	default:
-		l.full.Add(1)
-		l.reportLoss("the queue is full")
+		l.queue <- r // has room, because only Write adds to it
+		l.queued[r.Agent]++
 	}
+}
+
+// shares is the number of agents that can have lines in the upper half of the queue, if each has as many as possible.
+const shares = 16
+
+// lose counts a lost line. The caller must hold l.mu.
+func (l *Log) lose(agent, why string) {
+	l.full.Add(1)
+	l.lost.add(agent)
+	l.reportLoss(why)
+}
+
+// taken records that lines have left the queue. It returns the lines about losses that are due.
+func (l *Log) taken(batch []Record) []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range batch {
+		if l.queued[r.Agent]--; l.queued[r.Agent] <= 0 {
+			delete(l.queued, r.Agent)
+		}
+	}
+	return l.lost.report(l.side)
 }
 
 // Close writes queued records within a few seconds.
@@ -147,6 +174,8 @@ type Counts struct {
 	Written uint64
 	Full    uint64 // lost because the queue was full
 	Failed  uint64 // lost because they could not be written
+
+	LostByAgent map[string]uint64 // only agents that lost lines
 }
 
 // Counts returns how many records were written and lost. It returns false if there is no audit log.
@@ -154,7 +183,9 @@ func (l *Log) Counts() (Counts, bool) {
 	if l == nil {
 		return Counts{}, false
 	}
-	return Counts{Written: l.written.Load(), Full: l.full.Load(), Failed: l.failed.Load()}, true
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Counts{Written: l.written.Load(), Full: l.full.Load(), Failed: l.failed.Load(), LostByAgent: maps.Clone(l.lost.total)}, true
 }
 
 func (l *Log) run() {
@@ -169,7 +200,7 @@ func (l *Log) run() {
 			}
 			batch = append(batch, more)
 		}
-		l.write(batch)
+		l.write(append(batch, l.taken(batch)...))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -180,7 +211,14 @@ func (l *Log) write(batch []Record) {
 	n, err := l.sink.write(l.life, batch)
 	l.written.Add(uint64(n))
 	if err != nil {
-		l.failed.Add(uint64(len(batch) - n))
+		l.mu.Lock()
+		for _, r := range batch[n:] {
+			if r.Type != Loss {
+				l.failed.Add(1)
+			}
+			l.lost.failed(r)
+		}
+		l.mu.Unlock()
 		l.reportLoss(err.Error())
 		return
 	}

@@ -52,6 +52,7 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 	}
 	if lines, on := p.cfg.Audit.Counts(); on {
 		metrics = append(metrics, observe.AuditMetrics(metricPrefix, lines.Written, lines.Full, lines.Failed)...)
+		metrics = append(metrics, observe.AuditLossMetric(metricPrefix, lines.LostByAgent))
 	}
 	metrics = append(metrics, p.statusAge(statuses, now))
 	return slices.Concat(metrics, p.apps.Metrics(), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil

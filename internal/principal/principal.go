@@ -296,6 +296,7 @@ func (p *principal) applied(in reconcile.Input) {
 		p.sessions.takeEndReason(in.Agent)
 		p.namespaces.forget(in.Agent)
 		p.lastRefusal.Reset(in.Agent)
+		p.commands.Forget(in.Agent)
 	}
 }
 

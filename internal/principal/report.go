@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
@@ -28,6 +29,7 @@ func (p *principal) report(r reconcile.Report) {
 	p.traceEvent(r.Agent, f, status.Epoch)
 	p.live.HandleEvent(r.Agent, f)
 	p.shared.HandleEvent(r.Agent, f)
+	p.auditEvent(r.Agent, f, status)
 	switch f.Type {
 	case engine.Opened:
 		p.lastRefusal.Reset(r.Agent)
@@ -61,6 +63,19 @@ func (p *principal) report(r reconcile.Report) {
 		log.Info("Agent store accepted", "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		log.Warn("Item is stored differently than on the agent", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
+	}
+}
+
+// auditEvent records that an agent rejects or accepts an item of the hub. Events of the hub's own replicas have no line.
+func (p *principal) auditEvent(agent string, f engine.Event, status engine.Status) {
+	if !slices.ContainsFunc(status.Scopes, func(s engine.ScopeStatus) bool { return s.Name == f.Scope && s.Role == engine.Owner }) {
+		return
+	}
+	switch f.Type {
+	case engine.Rejected:
+		p.commands.Rejected(agent, f.Scope, f.Key, f.Code, f.Message)
+	case engine.Accepted:
+		p.commands.Accepted(agent, f.Scope, f.Key)
 	}
 }
 

@@ -129,7 +129,7 @@ func (s *sessions) forward(c *transport.Conn, in engine.Input) {
 func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
-	s.commands.Closed(c.ID)
+	s.commands.Closed(c.Agent, c.ID)
 	_ = s.post(s.ctx, nil, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 
