@@ -198,7 +198,7 @@ func TestPrincipal_RequiresRegistrationByDefault(t *testing.T) {
 func TestPrincipal_SizesFollowMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	for limit, want := range map[int64][3]int{math.MaxInt64: {512, 256, 128}, 512 << 20: {64, 64, 64}} {
+	for limit, want := range map[int64][4]int{math.MaxInt64: {512, 256, 256, 128}, 512 << 20: {64, 64, 64, 64}} {
 		if debug.SetMemoryLimit(limit); limit != math.MaxInt64 {
 			debug.SetMemoryLimit(int64(memoryLimitShare * float64(limit)))
 		}
@@ -209,7 +209,7 @@ func TestPrincipal_SizesFollowMemoryLimit(t *testing.T) {
 			t.Fatal(got.stderr)
 		}
 		round := func(bytes int) int { return (bytes + 1<<19) >> 20 }
-		sizes := [3]int{round(cfg.Limits.Bytes), round(cfg.Live.RedisCacheBytes), round(int(cfg.Shared.RedisLimits.Passing))}
+		sizes := [4]int{round(cfg.Limits.Bytes), round(cfg.Live.RedisCacheBytes), round(cfg.Live.RedisValueBytes), round(int(cfg.Shared.RedisLimits.Passing))}
 		if sizes != want || cfg.Limits.Items != 7 || cfg.Shared.RedisLimits.Total != 3<<20 {
 			t.Errorf("limit %d: %v, %+v, %+v", limit, sizes, cfg.Limits, cfg.Shared.RedisLimits)
 		}

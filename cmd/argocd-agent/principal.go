@@ -208,6 +208,7 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 		cfg.Limits.Bytes = eighthOfMemory(16<<20, 512<<20)
 	}
 	cfg.Live.RedisCacheBytes = eighthOfMemory(16<<20, 256<<20)
+	cfg.Live.RedisValueBytes = eighthOfMemory(64<<20, 256<<20)
 	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err

@@ -21,7 +21,7 @@ func (p *Program) agentAccessCommand() *cobra.Command {
 		Use:   "access GROUP",
 		Short: "Print RBAC rules for the agents of a team",
 		Long: `Prints a Role and a RoleBinding with which a group can read its agents: those that name the group in spec.owners. With
-them, ` + "`agent list`, `agent show`, `top` and `fleet`" + ` show these agents and no others.
+them, ` + "`agent list`, `agent show`, `pending`, `top` and `fleet`" + ` show these agents and no others.
 
 Kubernetes cannot grant by owner, so the Role contains the names of the agents. Apply the output again after a change
 of owners. The Role does not permit changes: an Agent decides which namespace of the hub its cluster gets.`,

@@ -74,7 +74,28 @@ func TestTeams_SeeOnlyTheirAgents(t *testing.T) {
 	if out := as("team-a", "agent", "show", "w1"); !strings.Contains(out, "team-a") || strings.Contains(out, "[exit") {
 		t.Errorf("its own agent: %s", out)
 	}
-	for _, args := range [][]string{{"agent", "show", "w3"}, {"agent", "suspend", "w3"}, {"agent", "suspend", "w1"}, {"agent", "reconfigure", "w1", "--hub-namespace", "w3"}, {"agent", "delete", "w3", "--yes"}, {"agent", "create", "w9"}} {
+	// pending shows what the Agents report, and that it is not everything.
+	const partial = "You are not permitted to read the Applications and settings of the hub for w1, w2."
+	if out := as("team-a", "pending"); !strings.Contains(out, partial) || !strings.Contains(out, "No pending items found. The state of these agents is unknown") || strings.Contains(out, "[exit") {
+		t.Errorf("pending: %s", out)
+	}
+	const held = `{"status": {"connected": true, "diverged": 2, "pending": {"deliveries": 2, "deletions": 0, "commands": 0, "writes": 0, "rejected": 0}, "holds": [{"scope": "application", "id": "5f2c9b0e7d1a4c33", "count": 2, "reason": "more than half"}]}}`
+	for _, name := range []string{"w1", "w3"} {
+		patch(t, hub, agentResource, "cli-teams", name, held, "status")
+	}
+	if out := as("team-a", "pending"); !strings.Contains(out, partial) || strings.Count(out, "5f2c9b0e7d1a4c33") != 1 || strings.Contains(out, "w3") || !strings.Contains(out, "[exit code 3]") {
+		t.Errorf("pending with a hold: %s", out)
+	}
+	if out := as("team-a", "pending", "confirm", "5f2c9b0e7d1a4c33", "--yes"); !strings.Contains(out, "forbidden") || !strings.Contains(out, "[exit code 1]") {
+		t.Errorf("confirmation: %s", out)
+	}
+	for _, name := range []string{"w1", "w3"} {
+		patch(t, hub, agentResource, "cli-teams", name, `{"status": {"holds": null, "connected": true, "diverged": 2, "pending": {"deliveries": 2, "deletions": 0, "commands": 0, "writes": 0, "rejected": 0}}}`, "status")
+	}
+	if out := as("team-a", "pending", "w1"); !strings.Contains(out, "2 undelivered items") || !strings.Contains(out, "[exit code 3]") {
+		t.Errorf("pending items: %s", out)
+	}
+	for _, args := range [][]string{{"pending", "w3"}, {"agent", "show", "w3"}, {"agent", "suspend", "w3"}, {"agent", "suspend", "w1"}, {"agent", "reconfigure", "w1", "--hub-namespace", "w3"}, {"agent", "delete", "w3", "--yes"}, {"agent", "create", "w9"}} {
 		if out := as("team-a", args...); !strings.Contains(out, "forbidden") || !strings.Contains(out, "[exit code 1]") {
 			t.Errorf("%v: %s", args, out)
 		}

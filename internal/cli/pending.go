@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -47,6 +48,9 @@ confirmation covers all of them. To list the holds of single agents, name them.
 AGE is how long the item has waited, if known. Changes of projects and repositories for disconnected agents are not
 listed, because the comparison after the next connection finds them.
 
+If you are not permitted to read the Applications and settings of the hub, only held deletions and the number of other
+items are listed, as the Agents report them.
+
 The exit code is 3 if there is a pending item.`,
 		Example: `  argocd-agentctl pending
   argocd-agentctl pending w1 -o json
@@ -57,9 +61,12 @@ The exit code is 3 if there is a pending item.`,
 				return err
 			}
 			p.warnWriteOutage(ctx, a.cluster)
-			found, err := p.findPending(ctx, a, list)
+			found, unread, err := p.findPending(ctx, a, list)
 			if err != nil {
 				return err
+			}
+			if len(unread) > 0 {
+				p.warn("You are not permitted to read the Applications and settings of the hub for %s. Only what the Agents report is listed: held deletions and the number of pending items.", shortList(unread, 8))
 			}
 			if len(args) == 0 {
 				hold, err := a.fleetHold(ctx)
@@ -68,7 +75,7 @@ The exit code is 3 if there is a pending item.`,
 				}
 				found = withFleetHold(hold, found)
 			}
-			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "DESCRIPTION", "REASON", "ID"}, empty: p.emptyPendingMessage(list)}
+			v := view{object: found, headings: []string{"AGENT", "KIND", "AGE", "DESCRIPTION", "REASON", "ID"}, empty: p.emptyPendingMessage(list, len(unread) > 0)}
 			colors := map[string]color{"held": red, "rejected": red, "frozen": red, "deletion": yellow}
 			for _, one := range found {
 				v.names = append(v.names, cmp.Or(one.ID, one.Description))
@@ -99,9 +106,10 @@ func (a agents) some(ctx context.Context, names []string) ([]v1alpha1.Agent, err
 	return slices.DeleteFunc(list.Items, func(a v1alpha1.Agent) bool { return len(names) > 0 && !slices.Contains(names, a.Name) }), nil
 }
 
-// findPending reads agents and their Applications on the hub.
-func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) ([]pendingItem, error) {
-	found := []pendingItem{}
+// findPending reads agents and their Applications on the hub. It returns the agents whose Applications the caller is not
+// permitted to read, for example because it has only the rights that `agent access` gives.
+func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Agent) (found []pendingItem, unread []string, err error) {
+	found = []pendingItem{}
 	for i := range list {
 		agent := &list[i]
 		before := len(found)
@@ -109,13 +117,12 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 		if agent.Spec.Mode == "" {
 			continue // it has no Applications yet
 		}
-		env, err := a.hubEnv(ctx, agent)
-		if err != nil {
-			return nil, err
-		}
-		apps, err := a.objects(ctx, kind.Applications, applicationNamespace(env), "")
-		if err != nil {
-			return nil, err
+		env, apps, err := a.applicationsOf(ctx, agent)
+		switch {
+		case apierrors.IsForbidden(err):
+			unread = append(unread, agent.Name)
+		case err != nil:
+			return nil, nil, err
 		}
 		for _, app := range apps {
 			switch _, placement, reason := kind.Place(app, env); placement {
@@ -129,7 +136,17 @@ func (p *Program) findPending(ctx context.Context, a agents, list []v1alpha1.Age
 		}
 		found = append(found, otherItems(agent, found[before:])...)
 	}
-	return found, nil
+	return found, unread, nil
+}
+
+// applicationsOf returns the Applications on the hub among which are those of an agent, and what decides about them.
+func (a agents) applicationsOf(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env, []*kind.Object, error) {
+	env, err := a.hubEnv(ctx, agent)
+	if err != nil {
+		return nil, nil, err
+	}
+	apps, err := a.objects(ctx, kind.Applications, applicationNamespace(env), "")
+	return env, apps, err
 }
 
 func holdsOf(agent *v1alpha1.Agent) []pendingItem {

@@ -99,8 +99,8 @@ func pendingText(s *v1alpha1.Status) string {
 	return strings.Join(counts, ", ")
 }
 
-// emptyPendingMessage names the agents whose state is unknown.
-func (p *Program) emptyPendingMessage(list []v1alpha1.Agent) string {
+// emptyPendingMessage names the agents whose state is unknown. If partial, Applications were not read.
+func (p *Program) emptyPendingMessage(list []v1alpha1.Agent, partial bool) string {
 	var unknown []string
 	for i := range list {
 		agent := &list[i]
@@ -114,7 +114,10 @@ func (p *Program) emptyPendingMessage(list []v1alpha1.Agent) string {
 			unknown = append(unknown, agent.Name+" (comparing)")
 		}
 	}
-	if len(unknown) == 0 {
+	switch {
+	case len(unknown) == 0 && partial:
+		return "No pending items found in the Agents."
+	case len(unknown) == 0:
 		return "No pending items."
 	}
 	return "No pending items found. The state of these agents is unknown because they are not connected or not compared yet: " + shortList(unknown, 8) + "."
@@ -142,10 +145,11 @@ func parseTime(text string) *metav1.Time {
 // manyAgents stands for the agents of a fleet hold. No agent can have this name.
 const manyAgents = "*"
 
-// fleetHold returns the hold on many agents. If there is none, or it is confirmed, it returns nil.
+// fleetHold returns the hold on many agents. If there is none, it is confirmed, or the caller is not permitted to read it,
+// it returns nil: then the holds of single agents are shown.
 func (c *cluster) fleetHold(ctx context.Context) (*pendingItem, error) {
 	found, err := c.kube.CoreV1().ConfigMaps(c.namespace).Get(ctx, v1alpha1.FleetHold, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, nil
 	}
 	if err != nil {

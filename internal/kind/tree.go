@@ -2,6 +2,7 @@ package kind
 
 import (
 	"bytes"
+	"fmt"
 
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
@@ -19,15 +20,20 @@ func TreeOnHub(tree []byte, w *Env) []byte {
 
 // ManagedOnHub does the same for the list of managed resources, for an agent in either mode. The Application is called
 // local in tracking IDs of the workload cluster, and hub in those of the hub: argocd app diff compares these objects
-// with manifests that the hub's repo-server generates. Otherwise their content stays.
-func ManagedOnHub(list []byte, w *Env, local, hub string) []byte {
+// with manifests that the hub's repo-server generates. Otherwise their content stays. A list that would have more than most
+// bytes is an error: names of the hub can be several times as long.
+func ManagedOnHub(list []byte, w *Env, local, hub string, most int) ([]byte, error) {
 	// The objects are JSON in strings of JSON.
 	const annotation = `\"argocd.argoproj.io/tracking-id\":\"`
-	list = bytes.ReplaceAll(list, []byte(annotation+local+":"), []byte(annotation+hub+":"))
-	if w.Agent.Mode != Autonomous {
-		return list
+	before, after := []byte(annotation+local+":"), []byte(annotation+hub+":")
+	if size := len(list) + bytes.Count(list, before)*(len(after)-len(before)); size > most {
+		return nil, fmt.Errorf("list of managed resources has %d bytes with tracking IDs of the hub, the limit is %d", size, most)
 	}
-	return renameApplications(list, w.HubNameOf)
+	list = bytes.ReplaceAll(list, before, after)
+	if w.Agent.Mode != Autonomous {
+		return list, nil
+	}
+	return renameApplications(list, w.HubNameOf), nil
 }
 
 func eachEdited(list []byte, change func([]byte) []byte, path ...string) []byte {

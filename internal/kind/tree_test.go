@@ -18,8 +18,8 @@ func TestTree_MapsApplicationNamesToHub(t *testing.T) {
 	}
 	managed := `[{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
 	want = `[{"group":"argoproj.io","kind":"Application","namespace":"agent-a","name":"child","liveState":"{\"metadata\":{\"namespace\":\"argocd\"}}"},{"kind":"Service","name":"s"}]`
-	if got := string(ManagedOnHub([]byte(managed), w, "parent", "agent-a_parent")); got != want {
-		t.Errorf("\n got %s\nwant %s", got, want)
+	if got, err := ManagedOnHub([]byte(managed), w, "parent", "agent-a_parent", 1<<20); string(got) != want || err != nil {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 	for _, other := range []string{`null`, `{}`, `{"nodes":null}`, `{"nodes":[]}`, `{"nodes":[{"kind":"Pod","name":"p"}]}`, `[`, ``} {
 		if got := string(TreeOnHub([]byte(other), w)); got != other {
@@ -34,7 +34,10 @@ func TestManagedOnHub_HasTrackingIDsOfHub(t *testing.T) {
 		`\"metadata\":{\"annotations\":{\"argocd.argoproj.io/tracking-id\":\"shop:/ConfigMap:x/c\"}}}","targetState":"null"},` +
 		`{"group":"argoproj.io","kind":"Application","namespace":"argocd","name":"child","liveState":"{\"metadata\":{\"annotations\":{\"argocd.argoproj.io/tracking-id\":\"shop-2:/x\"}}}"}]`
 	want := strings.Replace(list, `tracking-id\":\"shop:/ConfigMap`, `tracking-id\":\"a_shop:/ConfigMap`, 1)
-	if got := string(ManagedOnHub([]byte(list), w, "shop", "a_shop")); got != want || got == list {
-		t.Errorf("\n got %s\nwant %s", got, want)
+	if got, err := ManagedOnHub([]byte(list), w, "shop", "a_shop", len(want)); string(got) != want || string(got) == list || err != nil {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+	if got, err := ManagedOnHub([]byte(list), w, "shop", "a_shop", len(want)-1); got != nil || err == nil {
+		t.Errorf("a list above the limit became %s", got)
 	}
 }

@@ -45,6 +45,7 @@ type Settings struct {
 	HubRedis        redis.Endpoint
 	RedisCompressed bool // as Argo CD on the hub is configured
 	RedisCacheBytes int  // of cached values of agents; if zero, the default
+	RedisValueBytes int  // of large values of agents that are being read; if zero, the default
 
 	// Access is written to cluster Secrets that the principal creates. If nil, credentials are not shared.
 	Access *Access
@@ -109,7 +110,7 @@ func New(cfg Config) *Live {
 		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)
 	}
 	if cfg.Redis != nil {
-		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, CacheBytes: cfg.RedisCacheBytes, Log: cfg.Log})
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, CacheBytes: cfg.RedisCacheBytes, ValueBytes: cfg.RedisValueBytes, Log: cfg.Log})
 		l.clusters = redis.NewClusterInfo(cfg.HubRedis, l.dialRedis, l.clusterStates, cfg.RedisCompressed, cfg.Log)
 	}
 	cfg.Registry.OnChange(l.agentChanged)
@@ -375,16 +376,16 @@ func (l *Live) HandleEvent(agent string, f engine.Event) {
 }
 
 // rewrite replaces the names of Applications in the cache of an agent's Argo CD by those on the hub.
-func (l *Live) rewrite(t redis.Target, of redis.Kind, hub string, json []byte) []byte {
+func (l *Live) rewrite(t redis.Target, of redis.Kind, hub string, json []byte, most int) ([]byte, error) {
 	reg, ok := l.cfg.Registry.Get(t.Agent)
 	if !ok {
-		return json
+		return json, nil
 	}
 	w := &kind.Env{Side: kind.Hub, Agent: reg.Agent, SpokeArgoNamespace: l.SpokeNamespace(t.Agent)}
 	if of == redis.ManagedResources {
-		return kind.ManagedOnHub(json, w, t.Local, hub)
+		return kind.ManagedOnHub(json, w, t.Local, hub, most)
 	}
-	return kind.TreeOnHub(json, w)
+	return kind.TreeOnHub(json, w), nil
 }
 
 func (l *Live) clusterStates() []redis.ClusterState {

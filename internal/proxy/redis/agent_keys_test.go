@@ -73,7 +73,7 @@ func TestAgentKeys_ConvertCompression(t *testing.T) {
 	w.server.Invalidate("shop", "cart")
 	c.expect(bulkReply(`{"new":1}`), "GET", treeKey("shop_cart"))
 	w.server.Invalidate("shop", "cart")
-	again, err := unzip(c.raw("GET", treeKey("shop_cart")+".gz"), 1<<20)
+	again, err := unzip(c.raw("GET", treeKey("shop_cart")+".gz"), 1<<20, nil)
 	if err != nil || string(again) != `{"new":1}` {
 		t.Errorf("%s, %v", again, err)
 	}
@@ -97,8 +97,8 @@ func (c *testClient) raw(args ...string) []byte {
 
 func TestAgentKeys_RewriteForTarget(t *testing.T) {
 	w := newWorld(t, func(c *Config) {
-		c.Rewrite = func(of Target, kind Kind, hub string, json []byte) []byte {
-			return bytes.ReplaceAll(json, []byte("argocd"), []byte(of.Agent+"+"+string(kind)+"+"+hub+"+"+of.Local))
+		c.Rewrite = func(of Target, kind Kind, hub string, json []byte, _ int) ([]byte, error) {
+			return bytes.ReplaceAll(json, []byte("argocd"), []byte(of.Agent+"+"+string(kind)+"+"+hub+"+"+of.Local)), nil
 		}
 	})
 	zipped, err := zip([]byte(`["argocd"]`))

@@ -85,6 +85,12 @@ func (a *agentPool) read(l agentLookup) (read *inflightRead, cached entry, known
 		}
 		read.seq = ch.seq
 	}
+	if p.reading >= maxAgentReads {
+		read.err = fmt.Errorf("agent %s does not respond: %d requests wait for it", p.name, p.reading)
+		close(read.done)
+		return read, cached, known
+	}
+	p.reading++
 	p.reads[id] = read
 	a.tasks.Go(func() { p.fetchAndCache(l, id, read) })
 	return read, cached, known
@@ -104,7 +110,7 @@ func (p *agentClient) fetchAndCache(l agentLookup, id string, r *inflightRead) {
 	if r.err == nil && p.ctx.Err() == nil { // otherwise it can be the value of a forgotten agent
 		p.pool.cache.put(entry{id: id, value: r.value, seq: r.seq, at: at})
 	}
-	if p.reads[id] == r {
+	if p.reading--; p.reads[id] == r {
 		delete(p.reads, id)
 	}
 	p.pool.mu.Unlock()
@@ -120,7 +126,9 @@ func notYetConnected(err error) bool {
 // fetch reads a value in the form in which the agent's Argo CD stored it, and converts it.
 func (p *agentClient) fetch(ctx context.Context, l agentLookup) ([]byte, error) {
 	plain := l.key.plain(l.target.Local)
-	values, err := p.request(ctx, 2, "MGET", plain, plain+gzipSuffix)
+	m := p.memory()
+	defer m.release()
+	values, err := p.request(ctx, m, 2, "MGET", plain, plain+gzipSuffix)
 	if err != nil {
 		return nil, err
 	}
@@ -131,15 +139,17 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) ([]byte, error) 
 	case values[0] == nil:
 		stored = 1
 	case values[1] != nil: // the agent's setting changed
-		if stored, err = p.newer(ctx, plain, l.key.zipped); err != nil {
+		if stored, err = p.newer(ctx, m, plain, l.key.zipped); err != nil {
 			return nil, err
 		}
 	}
-	var rewrite func([]byte) []byte
+	var rewrite func([]byte) ([]byte, error)
 	if (l.target.Rewrite || l.key.kind == ManagedResources && l.key.app != l.target.Local) && p.pool.cfg.Rewrite != nil {
-		rewrite = func(json []byte) []byte { return p.pool.cfg.Rewrite(l.target, l.key.kind, l.key.app, json) }
+		rewrite = func(json []byte) ([]byte, error) {
+			return p.pool.cfg.Rewrite(l.target, l.key.kind, l.key.app, json, maxValue)
+		}
 	}
-	value, err := convert(values[stored], stored == 1, l.key.zipped, maxValue, rewrite)
+	value, err := convert(values[stored], stored == 1, l.key.zipped, maxValue, rewrite, func(n int) error { return m.reserve(ctx, n) })
 	if err != nil {
 		return nil, fmt.Errorf("agent %s: %w", p.name, err)
 	}
@@ -147,10 +157,10 @@ func (p *agentClient) fetch(ctx context.Context, l agentLookup) ([]byte, error) 
 }
 
 // newer returns 0 if the plain value was written later, and 1 if it was the compressed one: the value that expires later.
-func (p *agentClient) newer(ctx context.Context, plain string, zipped bool) (int, error) {
+func (p *agentClient) newer(ctx context.Context, m *memory, plain string, zipped bool) (int, error) {
 	var ttls [2]int
 	for i, key := range []string{plain, plain + gzipSuffix} {
-		reply, err := p.request(ctx, 1, "TTL", key)
+		reply, err := p.request(ctx, m, 1, "TTL", key)
 		if err != nil {
 			return 0, err
 		}

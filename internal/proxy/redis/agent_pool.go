@@ -6,11 +6,14 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
 	agentConnIdle = time.Minute
 	maxAgentConns = 8                // to one agent, for requests
+	maxAgentReads = 512              // values of one agent that are being read or wait for a connection
 	maxValue      = 64 << 20         // bytes of an uncompressed value
 	cacheMaxAge   = 10 * time.Minute // a fresh value is requested again after this time
 	startPeriod   = 10 * time.Second // in which agents connect to a principal that has started
@@ -26,6 +29,8 @@ type agentPool struct {
 
 	// mu guards the fields of agentClients and subscribers, and the channels of clientConns too. It is never held while
 	// something waits.
+	values *semaphore.Weighted // bytes of large values of all agents that are being read
+
 	mu      sync.Mutex
 	cache   *cache
 	clients map[string]*agentClient
@@ -42,7 +47,9 @@ type agentClient struct {
 	places   chan struct{}     // limits the connections
 	idle     chan *requestConn // connections that no request uses
 	idleFrom time.Time         // when a connection was last used
+	values   *semaphore.Weighted
 	reads    map[string]*inflightRead
+	reading  int // values that are being read, also those that nothing waits for any longer
 
 	channels map[string]*channel
 	changed  chan struct{} // channels or subscribers changed
@@ -66,6 +73,7 @@ func (a *agentPool) client(name string) *agentClient {
 			pool: a, name: name,
 			places:   make(chan struct{}, maxAgentConns),
 			idle:     make(chan *requestConn, maxAgentConns),
+			values:   semaphore.NewWeighted(a.cfg.valueShare()),
 			reads:    map[string]*inflightRead{},
 			channels: map[string]*channel{},
 			changed:  make(chan struct{}, 1),
@@ -120,8 +128,8 @@ func (p *agentClient) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // request sends one request to the agent. The reply must have count elements.
-func (p *agentClient) request(ctx context.Context, count int, args ...string) ([][]byte, error) {
-	replies, err := p.exchange(ctx, 1, appendCommand(nil, args...))
+func (p *agentClient) request(ctx context.Context, m *memory, count int, args ...string) ([][]byte, error) {
+	replies, err := p.exchange(ctx, m, 1, appendCommand(nil, args...))
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +143,13 @@ func (p *agentClient) request(ctx context.Context, count int, args ...string) ([
 	return values, nil
 }
 
-// exchange sends requests together and returns their replies. All requests are reads.
-func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) (replies [][]byte, err error) {
+// memory returns memory for large values of the agent. The caller must release it.
+func (p *agentClient) memory() *memory {
+	return &memory{budget: budget{p.values, p.pool.values}, max: p.pool.cfg.valueShare()}
+}
+
+// exchange sends requests together and returns their replies. All requests are reads. Large replies use the memory m.
+func (p *agentClient) exchange(ctx context.Context, m *memory, count int, raw []byte) (replies [][]byte, err error) {
 	select {
 	case p.places <- struct{}{}:
 		defer func() { <-p.places }()
@@ -155,6 +168,7 @@ func (p *agentClient) exchange(ctx context.Context, count int, raw []byte) (repl
 			}
 			retry, conn = false, newRequestConn(tunnel, limits{bulk: maxValue, elements: 16, total: 2*maxValue + maxLine})
 		}
+		conn.replies.limits.reserve = func(n int) error { return m.reserve(ctx, 2*n) } // doRaw copies the reply
 		if replies, err = conn.doRaw(ctx, count, raw); err == nil {
 			p.idle <- conn // has room, because there are at most as many connections as places
 			p.pool.mu.Lock()

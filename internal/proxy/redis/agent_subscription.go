@@ -291,7 +291,7 @@ func (p *agentClient) readMessages(conn net.Conn) error {
 		case "subscribe":
 			p.confirmed(name)
 		case "message":
-			p.published(name, parts[2])
+			p.published(name)
 		}
 	}
 }
@@ -310,14 +310,14 @@ func (p *agentClient) confirmed(name string) {
 }
 
 // published makes cached values stale and delivers a message.
-func (p *agentClient) published(name string, payload []byte) {
+func (p *agentClient) published(name string) {
 	p.pool.counts.messages.Add(1)
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
 	if ch := p.channels[name]; ch != nil {
 		ch.seq = p.pool.nextSeq()
 		for s := range ch.subscribers {
-			s.c.push(s.channel, payload)
+			s.c.push(s.channel)
 		}
 	}
 }
@@ -372,7 +372,9 @@ func (p *agentClient) notify(ctx context.Context, to []*subscriber) error {
 		plain := key.plain(key.app)
 		requests = appendCommand(requests, "EXISTS", plain, plain+gzipSuffix)
 	}
-	replies, err := p.exchange(ctx, len(to), requests)
+	m := p.memory()
+	defer m.release()
+	replies, err := p.exchange(ctx, m, len(to), requests)
 	if err != nil {
 		return err
 	}
@@ -384,7 +386,7 @@ func (p *agentClient) notify(ctx context.Context, to []*subscriber) error {
 			return fmt.Errorf("agent %s: unexpected reply to EXISTS: %w", p.name, err)
 		}
 		if string(count[0]) != "0" && s.c.channels[s.channel] == s {
-			s.c.push(s.channel, nil)
+			s.c.push(s.channel)
 		}
 	}
 	return nil

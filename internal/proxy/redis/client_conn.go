@@ -21,8 +21,8 @@ type clientConn struct {
 	channels map[string]*subscriber // confirmed by Redis, guarded by agentPool.mu. If nil, the client is gone.
 
 	pushes  sync.Mutex
-	pushed  []byte // messages of agents
-	pushing bool   // a goroutine writes them
+	pushed  map[string]bool // channels of agents with a message that is not written yet
+	pushing bool            // a goroutine writes them
 
 	// For the goroutine that reads requests:
 	requests    *commandReader
@@ -32,11 +32,10 @@ type clientConn struct {
 }
 
 var (
-	errGone           = errors.New("client disconnected")
-	errQuit           = errors.New("client quit")
-	errSlowSubscriber = errors.New("client does not read its messages")
-	errShutdown       = errors.New("proxy is shutting down")
-	errUpstreamLost   = errors.New("connection to the hub's Redis lost")
+	errGone         = errors.New("client disconnected")
+	errQuit         = errors.New("client quit")
+	errShutdown     = errors.New("proxy is shutting down")
+	errUpstreamLost = errors.New("connection to the hub's Redis lost")
 )
 
 var (
@@ -246,18 +245,16 @@ func (c *clientConn) deliverMessage(frame []byte, m message) error {
 	return err
 }
 
-// maxPushed is the number of bytes of agents' messages that a client can leave unread.
-const maxPushed = 16 << 20
-
-// push delivers a message of an agent. It does not wait for the client.
-func (c *clientConn) push(channel string, payload []byte) {
+// push delivers a message of an agent. It does not wait for the client. The message has no payload: Argo CD publishes none,
+// and an agent could choose it. Messages of one channel that the client has not read yet are one, so that their number is
+// bounded by the channels of the client, and not by what agents publish.
+func (c *clientConn) push(channel string) {
 	c.pushes.Lock()
 	defer c.pushes.Unlock()
-	if len(c.pushed)+len(payload) > maxPushed {
-		c.replies.fail(errSlowSubscriber)
-		return
+	if c.pushed == nil {
+		c.pushed = map[string]bool{}
 	}
-	c.pushed = append(c.pushed, messageReply(int(c.proto.Load()), "message", channel, string(payload))...)
+	c.pushed[channel] = true
 	if !c.pushing {
 		c.pushing = true
 		c.server.tasks.Go(c.writePushed)
@@ -267,7 +264,10 @@ func (c *clientConn) push(channel string, payload []byte) {
 func (c *clientConn) writePushed() {
 	for {
 		c.pushes.Lock()
-		messages := c.pushed
+		var messages []byte
+		for channel := range c.pushed {
+			messages = append(messages, messageReply(int(c.proto.Load()), "message", channel, "")...)
+		}
 		c.pushed, c.pushing = nil, len(messages) > 0
 		c.pushes.Unlock()
 		if len(messages) == 0 {

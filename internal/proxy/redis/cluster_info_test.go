@@ -64,7 +64,7 @@ func TestClusterInfo_FollowsAgents(t *testing.T) {
 		if reply == nil {
 			return is
 		}
-		plain, err := unzip(reply, 1<<20)
+		plain, err := unzip(reply, 1<<20, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

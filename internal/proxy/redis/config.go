@@ -35,8 +35,9 @@ type Config struct {
 	Dial   DialFunc
 
 	// Rewrite changes a value of an agent before the hub receives it: for Targets with Rewrite, and managed resources of
-	// an Application that has another name in the agent's keys (local) than in the hub's (hub).
-	Rewrite func(t Target, kind Kind, hub string, json []byte) []byte
+	// an Application that has another name in the agent's keys (local) than in the hub's (hub). It fails if the result would
+	// have more than most bytes.
+	Rewrite func(t Target, kind Kind, hub string, json []byte, most int) ([]byte, error)
 
 	// A client waits for an agent for at most StaleAfter if there is a last known value, and for Timeout otherwise.
 	// Timeout must be below the read timeout of clients (3 s in go-redis).
@@ -44,6 +45,10 @@ type Config struct {
 	Timeout    time.Duration // 2 s
 
 	CacheBytes int // of all cached values: 256 MiB
+
+	// ValueBytes limits the memory for large values of all agents while they are read and converted: 256 MiB. One agent
+	// can use a quarter.
+	ValueBytes int
 
 	CacheIdle time.Duration // a value that is not read for this time is not kept fresh: 2 min
 
@@ -64,6 +69,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.StaleAfter, 500*time.Millisecond)
 	orDefault(&c.Timeout, 2*time.Second)
 	orDefault(&c.CacheBytes, 256<<20)
+	orDefault(&c.ValueBytes, 256<<20)
 	orDefault(&c.CacheIdle, 2*time.Minute)
 	orDefault(&c.MaxClients, 5_000)
 	orDefault(&c.MaxPipeline, 1024)
@@ -74,6 +80,9 @@ func (c Config) withDefaults() Config {
 	c.Log = orDiscard(c.Log)
 	return c
 }
+
+// valueShare returns what one agent can use of ValueBytes.
+func (c *Config) valueShare() int64 { return max(int64(c.ValueBytes/4), 1) }
 
 // resolve returns the agent to which a key belongs. It returns false for a key of the hub.
 func (c *Config) resolve(name []byte) (appKey, Target, bool) {

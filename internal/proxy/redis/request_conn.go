@@ -35,7 +35,7 @@ func (c *requestConn) get(ctx context.Context, key string, most int) ([]byte, er
 	case len(values) != 2:
 		return nil, protocolError("%d values for two keys", len(values))
 	case values[1] != nil:
-		return unzip(values[1], most)
+		return unzip(values[1], most, nil)
 	}
 	return values[0], nil
 }

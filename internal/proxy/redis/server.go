@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
@@ -47,7 +49,7 @@ func New(cfg Config) *Server {
 	srv := &Server{cfg: cfg.withDefaults(), clients: map[*clientConn]bool{}}
 	srv.agents = agentPool{
 		cfg: &srv.cfg, cache: newCache(srv.cfg.CacheBytes), tasks: &srv.tasks, counts: &srv.counts,
-		clients: map[string]*agentClient{},
+		clients: map[string]*agentClient{}, values: semaphore.NewWeighted(int64(srv.cfg.ValueBytes)),
 	}
 	return srv
 }

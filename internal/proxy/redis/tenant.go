@@ -30,29 +30,37 @@ type Tenants struct {
 	Limits TenantLimits
 	Log    *slog.Logger
 
-	mu     sync.Mutex
-	quotas map[string]*tenantQuota // by agent
-	stored atomic.Int64            // bytes of all agents
+	mu       sync.Mutex
+	quotas   map[string]*tenantQuota // by agent
+	stored   atomic.Int64            // bytes of all agents
+	channels atomic.Int64            // subscriptions of all agents
+
+	passing, reads *semaphore.Weighted // of all agents; created with the first quota
 
 	droppedAt time.Time // when expired keys of all agents were dropped
 }
 
-// TenantLimits bound the resources of one agent and, with Total, of all agents. Zero selects the default.
+// TenantLimits bound the resources of one agent and, with Total, of all agents. All agents together use at most
+// tenantShares times what one agent can use of Passing, Waiting and Channels. Zero selects the default.
 type TenantLimits struct {
-	Value   int           // bytes of one request or reply: 32 MiB
-	Passing int64         // bytes of large requests and replies in memory: 128 MiB
-	Waiting int64         // bytes of requested values that Redis buffers: 64 MiB, and at least one value
-	Bytes   int64         // bytes of all stored values: 512 MiB
-	Total   int64         // bytes of the stored values of all agents: 2 GiB
-	Keys    int           // stored keys: 100,000
-	Stall   time.Duration // a connection that takes no bytes is closed: 30 s
+	Value    int           // bytes of one request or reply: 32 MiB
+	Passing  int64         // bytes of large requests and replies in memory: 128 MiB
+	Waiting  int64         // bytes of requested values that Redis buffers: 64 MiB, and at least one value
+	Channels int64         // subscriptions: 20,000
+	Bytes    int64         // bytes of all stored values: 512 MiB
+	Total    int64         // bytes of the stored values of all agents: 2 GiB
+	Keys     int           // stored keys: 100,000
+	Stall    time.Duration // a connection that takes no bytes is closed: 30 s
 }
+
+const tenantShares = 3
 
 func (l TenantLimits) withDefaults() TenantLimits {
 	orDefault(&l.Value, 32<<20)
 	orDefault(&l.Passing, 128<<20)
 	orDefault(&l.Waiting, 64<<20)
 	l.Waiting = max(l.Waiting, int64(l.Value)+maxName)
+	orDefault(&l.Channels, 20_000)
 	orDefault(&l.Bytes, 512<<20)
 	orDefault(&l.Total, 2<<30)
 	orDefault(&l.Keys, 100_000)
@@ -113,9 +121,11 @@ func (t *Tenants) quota(agent string, limits TenantLimits) *tenantQuota {
 	if q == nil {
 		if t.quotas == nil {
 			t.quotas = map[string]*tenantQuota{}
+			t.passing, t.reads = semaphore.NewWeighted(tenantShares*limits.Passing), semaphore.NewWeighted(tenantShares*limits.Waiting)
 		}
 		q = &tenantQuota{
-			total: &t.stored, keys: map[keyHash]quotaEntry{}, passing: semaphore.NewWeighted(limits.Passing), reads: semaphore.NewWeighted(limits.Waiting),
+			total: &t.stored, keys: map[keyHash]quotaEntry{},
+			passing: budget{semaphore.NewWeighted(limits.Passing), t.passing}, reads: budget{semaphore.NewWeighted(limits.Waiting), t.reads},
 		}
 		t.quotas[agent] = q
 	}
@@ -141,7 +151,7 @@ func (t *Tenants) serve(ctx context.Context, agent string, conn, redis net.Conn)
 	defer cancel()
 	s := &tenantConn{
 		tenants: t, limits: size, quota: quota, agent: agent, prefix: t.prefix(agent), ctx: ctx, conn: conn,
-		replies: newReplyForwarder(conn, size.Stall, size.Stall),
+		replies: newReplyForwarder(conn, size.Stall, size.Stall), channels: map[keyHash]string{},
 		request: memory{quota.passing, size.Passing, 0}, reply: memory{quota.passing, size.Passing, 0},
 	}
 	s.replies.message = func(frame []byte, _ message) error {
@@ -175,29 +185,7 @@ func (t *Tenants) serve(ctx context.Context, agent string, conn, redis net.Conn)
 	cancel()
 	replies.Wait()
 	s.delivered(s.replies.weight)
-}
-
-// memory is a part of an agent's quota for large requests and replies.
-type memory struct {
-	quota *semaphore.Weighted
-	max   int64
-	held  int64
-}
-
-// reserve waits for memory for a large request or reply. It returns the memory of the last one.
-func (m *memory) reserve(ctx context.Context, size int) error {
-	m.release()
-	n := min(int64(size), m.max)
-	err := m.quota.Acquire(ctx, n)
-	if err == nil {
-		m.held = n
-	}
-	return err
-}
-
-func (m *memory) release() {
-	m.quota.Release(m.held)
-	m.held = 0
+	s.releaseChannels(len(s.channels))
 }
 
 // tenantConn is one connection of an agent.
@@ -212,7 +200,7 @@ type tenantConn struct {
 
 	// For the goroutine that reads requests:
 	request  memory
-	channels int
+	channels map[keyHash]string // subscriptions → command
 
 	reply memory // for the goroutine that receives replies
 }
@@ -220,7 +208,7 @@ type tenantConn struct {
 // delivered is called after each reply and message.
 func (s *tenantConn) delivered(reads int64) {
 	s.reply.release()
-	s.quota.reads.Release(reads)
+	s.quota.reads.release(reads)
 }
 
 // Read implements io.Reader for the requests.
@@ -256,14 +244,14 @@ func (s *tenantConn) forward() error {
 
 // reserveReads waits until Redis can buffer the values that a request returns.
 func (s *tenantConn) reserveReads(bytes int64) error {
-	if s.quota.reads.TryAcquire(bytes) {
+	if s.quota.reads.tryAcquire(bytes) {
 		return nil
 	}
 	s.request.release()
 	if err := s.replies.wait(); err != nil { // the reads of this connection can be in the way
 		return err
 	}
-	if err := s.quota.reads.Acquire(s.ctx, bytes); err != nil {
+	if err := s.quota.reads.acquire(s.ctx, bytes); err != nil {
 		return fmt.Errorf("wait for replies of the hub's Redis: %w", err)
 	}
 	return nil

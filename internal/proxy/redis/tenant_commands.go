@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -63,18 +64,63 @@ func (s *tenantConn) refuse(format string, more ...any) error {
 }
 
 func (s *tenantConn) subscribe(name string, args [][]byte) error {
-	switch count := len(args) - 1; {
-	case strings.Contains(name, "UNSUB"):
-		if s.channels = max(0, s.channels-count); count == 0 {
-			s.channels = 0
-		}
-	case s.channels+count > maxChannels:
-		return s.refuse("a connection is limited to %d channels", maxChannels)
-	default:
-		s.channels += count
+	if why := s.chargeChannels(name, args[1:]); why != "" {
+		return s.refuse("%s", why)
 	}
 	s.request.release()
 	return s.replies.subscribe(args, s.prefix)
+}
+
+// chargeChannels records the channels of a command, or returns the reason why they exceed a limit.
+func (s *tenantConn) chargeChannels(command string, names [][]byte) (refused string) {
+	for _, name := range names {
+		if len(name) > maxName {
+			return fmt.Sprintf("a channel of %d bytes exceeds the limit of %d", len(name), maxName)
+		}
+	}
+	command, off := strings.ReplaceAll(command, "UNSUB", "SUB"), strings.Contains(command, "UNSUB")
+	before := len(s.channels)
+	if off && len(names) == 0 {
+		maps.DeleteFunc(s.channels, func(_ keyHash, by string) bool { return by == command })
+	}
+	var added []keyHash
+	for _, name := range names {
+		key := hashKey([]byte(command + " " + string(name))) // a pattern is another subscription than a channel
+		switch _, known := s.channels[key]; {
+		case off:
+			delete(s.channels, key)
+		case !known:
+			s.channels[key] = command
+			added = append(added, key)
+		}
+	}
+	count := int64(len(s.channels) - before)
+	if count <= 0 {
+		s.releaseChannels(int(-count))
+		return ""
+	}
+	own, total := s.quota.channels.Add(count), s.tenants.channels.Add(count)
+	switch {
+	case len(s.channels) > maxChannels:
+		refused = fmt.Sprintf("a connection is limited to %d channels", maxChannels)
+	case own > s.limits.Channels:
+		refused = fmt.Sprintf("an agent is limited to %d channels", s.limits.Channels)
+	case total > tenantShares*s.limits.Channels:
+		refused = fmt.Sprintf("all agents together are limited to %d channels", tenantShares*s.limits.Channels)
+	default:
+		return ""
+	}
+	for _, key := range added { // the caller does not send the command
+		delete(s.channels, key)
+	}
+	s.releaseChannels(len(added))
+	return refused
+}
+
+// releaseChannels records that channels are no longer subscribed.
+func (s *tenantConn) releaseChannels(n int) {
+	s.quota.channels.Add(-int64(n))
+	s.tenants.channels.Add(-int64(n))
 }
 
 // forwardKeys forwards a command whose first arguments are keys. Commands that are not listed are refused. It charges the

@@ -6,15 +6,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/semaphore"
 )
 
 // tenantQuota accounts for one agent's use of the hub's Redis. It records what the agent requested, not what Redis stores:
 // after a restart of the principal it starts empty, and earlier keys expire.
 type tenantQuota struct {
-	passing *semaphore.Weighted // bytes of large requests and replies in memory
-	reads   *semaphore.Weighted // bytes of values that Redis was asked for and has not returned
+	passing budget // bytes of large requests and replies in memory
+	reads   budget // bytes of values that Redis was asked for and has not returned
+
+	channels atomic.Int64 // subscriptions
 
 	total *atomic.Int64 // bytes of all agents
 

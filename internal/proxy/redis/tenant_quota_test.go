@@ -14,10 +14,10 @@ import (
 func (l *tenants) readsUnderWay(agent string, n int64) bool {
 	limits := l.Limits.withDefaults()
 	reads, rest := l.quota(agent, limits).reads, (maxReads-n+1)*(limits.Waiting/maxReads)
-	if !reads.TryAcquire(rest) {
+	if !reads.tryAcquire(rest) {
 		return true
 	}
-	reads.Release(rest)
+	reads.release(rest)
 	return false
 }
 
