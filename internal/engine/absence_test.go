@@ -261,3 +261,16 @@ func TestWithdrawn_KnowsWhatTheOwnerGaveUp(t *testing.T) {
 		t.Error("an unknown item is withdrawn")
 	}
 }
+
+// The session ends while an object is written that the owner has deleted since.
+func TestWithdrawn_DuringWriteOfEndedSession(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	l.open(hubStore)
+	l.expect(l.delta(1, "a", "v1"), "apply a")
+	l.gone(2, "a")
+	l.close()
+	l.applied("a", "v1", "")
+	if key := (Key{Name: "a"}); !l.peer.Withdrawn("s", key) {
+		t.Error("the deletion is forgotten")
+	}
+}

@@ -149,6 +149,7 @@ func (r *replica) applied(in Applied) {
 	}
 	r.load -= int(it.size)
 	it.ticket, it.size = 0, 0
+	withdrawn := !r.peer.isOpen() && it.next != nil && it.next.Gone
 	if !r.peer.isOpen() {
 		r.setNext(it, nil) // of a closed session
 	}
@@ -156,6 +157,9 @@ func (r *replica) applied(in Applied) {
 		r.removed(it, in)
 	} else {
 		r.written(it, in)
+	}
+	if withdrawn { // the session ended before the object could be deleted
+		it.want, it.write = Version{}, removing
 	}
 	if next := it.next; next != nil {
 		r.setNext(it, nil)

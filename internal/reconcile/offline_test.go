@@ -78,6 +78,7 @@ func (p *pair) removeOnSpoke(r kind.Ref) {
 func (p *pair) shortSession() {
 	for _, r := range Resources() {
 		p.step(kind.Hub, Bookmark{Resource: r, Revision: p.revision})
+		p.step(kind.Spoke, Bookmark{Resource: r, Revision: p.revision})
 	}
 	p.session++
 	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: p.revision}}})
@@ -318,5 +319,44 @@ func TestOffline_RestartUsesRecordedVersions(t *testing.T) {
 	}
 	if got := q.spokeRevision("b"); got != "v1" {
 		t.Errorf("after the contact b is at %s", got)
+	}
+}
+
+func hubRef(r kind.Ref) kind.Ref {
+	if r.Resource == kind.Applications {
+		r.Namespace = "w1"
+	}
+	return r
+}
+
+func TestOffline_OrderToDeleteDuringWrite(t *testing.T) {
+	for _, r := range []kind.Ref{offlineApp, offlineSecret} {
+		p := newOfflinePair(t)
+		p.connect()
+		p.waitSeconds(120)
+		var waiting *Write
+		p.hook = func(side kind.Side, w Write) bool {
+			if side == kind.Spoke && w.Ref == r && w.Verb == Update {
+				waiting = &w
+				return true
+			}
+			return false
+		}
+		o := p.stores[kind.Hub].objects[hubRef(r)]
+		p.user(kind.Hub, hubRef(r), string(set(t, o.Raw(), `"dHdv"`, offlineField[r]...)))
+		if waiting == nil {
+			t.Fatal("the test needs a write")
+		}
+		p.removeOnHub(hubRef(r), true)
+		p.waitSeconds(60) // the hub sends again what is not acknowledged
+		p.disconnect()
+		p.hook = nil
+		p.write(kind.Spoke, *waiting)
+		p.waitSeconds(60)
+		p.removeOnSpoke(r)
+		p.waitSeconds(700)
+		if p.stores[kind.Spoke].objects[r] != nil {
+			t.Errorf("%s came back", r.Name)
+		}
 	}
 }
