@@ -262,6 +262,51 @@ func TestWithdrawn_KnowsWhatTheOwnerGaveUp(t *testing.T) {
 	}
 }
 
+// An item is wanted if the last session has shown that the owner has it.
+func TestWanted_FollowsTheLastSession(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	wanted := func(when string, want bool) {
+		t.Helper()
+		if got := l.peer.Wanted("s", Key{Name: "a"}); got != want {
+			t.Errorf("%s: wanted is %v", when, got)
+		}
+	}
+	remove := func() { l.step(ObjectGone{Scope: "s", Key: Key{Name: "a"}}) }
+	l.observe("a", "v1")
+	l.close()
+	remove()
+	wanted("before the first session", false)
+
+	l.observe("a", "v1")
+	l.open(hubStore)
+	l.close()
+	remove()
+	wanted("after a session without a comparison", false)
+
+	l.observe("a", "v1")
+	l.open(hubStore)
+	l.root("a", "v1")
+	l.close()
+	remove()
+	wanted("after a session in sync", true)
+
+	l.open(hubStore)
+	l.delta(1, "a", "v1")
+	l.applied("a", "v1", "")
+	remove()
+	wanted("after the owner sent it", true)
+	l.gone(2, "a")
+	wanted("after the owner deleted it too", false)
+
+	l.observe("a", "v1")
+	l.close()
+	remove()
+	wanted("after it appeared", false)
+	if l.peer.Wanted("unknown", Key{}) {
+		t.Error("an item of an unknown scope is wanted")
+	}
+}
+
 // The session ends while an object is written that the owner has deleted since.
 func TestWithdrawn_DuringWriteOfEndedSession(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{})
@@ -270,7 +315,7 @@ func TestWithdrawn_DuringWriteOfEndedSession(t *testing.T) {
 	l.gone(2, "a")
 	l.close()
 	l.applied("a", "v1", "")
-	if key := (Key{Name: "a"}); !l.peer.Withdrawn("s", key) {
+	if key := (Key{Name: "a"}); !l.peer.Withdrawn("s", key) || l.peer.Wanted("s", key) {
 		t.Error("the deletion is forgotten")
 	}
 }

@@ -64,6 +64,17 @@ func (p *Peer) Withdrawn(scope string, key Key) bool {
 	return it != nil && (it.state == itemHeld || it.mayRemove() || it.write != applying && it.want.IsZero() && it.seq != 0)
 }
 
+// Wanted reports whether the owner has an item, as far as the last session has shown: it sent the item or, when both sides
+// were in sync, this side had it. It is false if that session ended before it showed it, and before the first session.
+func (p *Peer) Wanted(scope string, key Key) bool {
+	r := p.replicas[scope]
+	if r == nil {
+		return false
+	}
+	it := r.get(key)
+	return it != nil && !it.want.IsZero()
+}
+
 func collision(other Key) string {
 	return "its key hash collides with that of " + other.String() + "; rename one of the two"
 }

@@ -35,6 +35,7 @@ type agentSync struct {
 	nonces    uint64
 	sessions  uint64 // counts starts and ends of sessions
 
+	met        bool                // this process had a session
 	references references          // spoke: what the hub sent last
 	unsendable map[itemName]string // why objects of this side cannot be sent
 
@@ -220,7 +221,7 @@ func (l *agentSync) opened(f engine.Event) {
 		l.withdrawAll()
 	}
 	l.env = w
-	l.references.met = true
+	l.met = true
 	if !l.known {
 		l.notifyAll()
 	}

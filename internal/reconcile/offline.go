@@ -17,7 +17,8 @@ import (
 // deleted here. What may be stale:
 //
 //   - The hub may have given up the item. After it has ordered a deletion, or that the object is left as it is, the item
-//     has no reference until the hub sends it again.
+//     has no reference until the hub sends it again. A deleted object is created again only if the last session has shown
+//     that the hub has the item (Peer.Wanted).
 //   - A later process of this agent may know more. The caller checks that there is none: see Write.Offline.
 //   - The object may have changed. An update is conditional on its resourceVersion. If the object was written from a later
 //     state of the hub than the reference, it stays.
@@ -37,7 +38,6 @@ type references struct {
 	bytes int                      // of the objects
 	due   map[itemName]engine.Time // when to compare items again
 	allAt engine.Time              // when to compare all items; 0 if never
-	met   bool                     // this process had a session
 }
 
 // maxReferenceBytes bounds the objects. An item beyond it is corrected in the next session. Most objects are also in the
@@ -142,7 +142,7 @@ func (l *agentSync) compareWithReference(s *scope, key engine.Key, o *kind.Objec
 	name := itemName{s.cfg.Name, key}
 	ref := l.references.items[name]
 	switch {
-	case withdrawn || ref != nil && ref.leaving:
+	case withdrawn || ref != nil && ref.leaving || o == nil && (l.met || s.cfg.NoBudget) && !l.peer.Wanted(s.cfg.Name, key):
 		if o == nil {
 			l.references.drop(name)
 		} else {
@@ -228,10 +228,6 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 	e := engine.Apply{Scope: s.cfg.Name, Key: key, Version: held.Ownership.Version, Content: held.Content,
 		SourceRevision: held.Ownership.SourceRevision, View: held.Ownership.SourceRevision}
 	var d decision
-	if local == nil && s.cfg.NoBudget && !l.references.met {
-		// An earlier process may have failed to delete a withdrawn credential.
-		return decision{}
-	}
 	if local == nil {
 		if fail := l.refusedByPolicy(s, e); fail != nil {
 			return decision{fail: fail}
@@ -279,7 +275,7 @@ func (l *agentSync) compareDue() {
 	if r.allAt != 0 && r.allAt <= now {
 		r.allAt = 0
 		for name, ref := range r.items {
-			if ref.object != nil && !slices.Contains(names, name) {
+			if ref.object != nil {
 				names = append(names, name)
 			}
 		}
@@ -289,7 +285,7 @@ func (l *agentSync) compareDue() {
 	slices.SortFunc(names, func(a, b itemName) int {
 		return cmp.Or(strings.Compare(a.scope, b.scope), strings.Compare(a.key.String(), b.key.String()))
 	})
-	for _, name := range names {
+	for _, name := range slices.Compact(names) {
 		delete(r.due, name)
 		if s := l.scope(name.scope); l.offline() {
 			l.compareWithReference(s, name.key, l.object(s, name.key), l.peer.Withdrawn(name.scope, name.key))

@@ -360,3 +360,98 @@ func TestOffline_OrderToDeleteDuringWrite(t *testing.T) {
 		}
 	}
 }
+
+func (p *pair) removeUnsettled(r kind.Ref) {
+	old := p.stores[kind.Spoke].objects[r]
+	delete(p.stores[kind.Spoke].objects, r)
+	p.stores[kind.Spoke].rev++
+	p.step(kind.Spoke, Deleted{Ref: r, UID: old.UID(), Revision: uint64(p.stores[kind.Spoke].rev)})
+}
+
+func TestOffline_DeletedOnBothSidesStaysDeleted(t *testing.T) {
+	for _, r := range []kind.Ref{offlineApp, offlineSecret, offlineKeys} {
+		for _, watched := range []bool{true, false} {
+			p := newOfflinePair(t)
+			p.connect()
+			p.waitSeconds(120)
+			p.removeUnsettled(r)
+			p.removeOnHub(hubRef(r), watched)
+			p.waitSeconds(120)
+			if p.stores[kind.Spoke].objects[r] != nil {
+				t.Fatalf("%s: the test needs it to be gone", r.Name)
+			}
+			p.disconnect()
+			p.waitSeconds(60)
+			if p.stores[kind.Spoke].objects[r] != nil {
+				t.Errorf("%s (watched %v) came back", r.Name, watched)
+			}
+		}
+	}
+}
+
+func TestOffline_OrderToDeleteMissingObjectCounts(t *testing.T) {
+	for _, r := range []kind.Ref{offlineApp, offlineSecret, offlineKeys} {
+		p := newOfflinePair(t)
+		p.connect()
+		p.waitSeconds(120)
+		p.removeUnsettled(r)
+		p.wires = [2][]engine.Message{}
+		p.removeOnHub(hubRef(r), true)
+		p.disconnect()
+		p.waitSeconds(60)
+		if p.stores[kind.Spoke].objects[r] != nil {
+			t.Errorf("%s came back", r.Name)
+		}
+	}
+}
+
+func failDeletions(p *pair) func(kind.Side, Write) bool {
+	return func(side kind.Side, w Write) bool {
+		if side == kind.Spoke && w.Verb == Delete {
+			p.step(side, WriteResult{ID: w.ID, Failure: &Failure{Code: "Unavailable", Message: "no"}})
+			return true
+		}
+		return false
+	}
+}
+
+func TestOffline_ShortSessionAfterRestartProvesNothing(t *testing.T) {
+	for _, r := range []kind.Ref{offlineApp, offlineSecret, offlineKeys} {
+		p := newOfflinePair(t)
+		p.connect()
+		p.waitSeconds(30)
+		p.hook = failDeletions(p)
+		p.removeOnHub(hubRef(r), true)
+		p.waitSeconds(30)
+		p.disconnect()
+		q := p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
+		q.revision = p.revision
+		q.shortSession()
+		q.waitSeconds(60)
+		q.removeOnSpoke(r)
+		q.waitSeconds(700)
+		if q.stores[kind.Spoke].objects[r] != nil {
+			t.Errorf("%s came back", r.Name)
+		}
+	}
+}
+
+func TestOffline_HeldDeletionAndShortSession(t *testing.T) {
+	p := newOfflinePair(t)
+	p.connect()
+	p.waitSeconds(30)
+	p.loseOnHub(kind.Applications, "a", "b")
+	p.waitSeconds(120)
+	if n := p.heldApps(kind.Spoke, ""); n != 2 {
+		t.Fatalf("%d are held", n)
+	}
+	p.disconnect()
+	p.shortSession()
+	p.waitSeconds(60)
+	p.user(kind.Spoke, offlineApp, string(set(t, p.stores[kind.Spoke].objects[offlineApp].Raw(), `{"sync":{"status":"Synced"}}`, "status")))
+	p.removeOnSpoke(offlineApp)
+	p.waitSeconds(700)
+	if p.stores[kind.Spoke].objects[offlineApp] != nil {
+		t.Error("it came back")
+	}
+}
