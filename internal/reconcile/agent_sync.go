@@ -222,11 +222,11 @@ func (l *agentSync) opened(f engine.Event) {
 	}
 	l.env = w
 	l.met = true
+	l.setOpening(&f)
 	if !l.known {
 		l.notifyAll()
 	}
 	l.recheck()
-	l.setOpening(&f)
 	l.tryBegin()
 }
 

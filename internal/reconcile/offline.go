@@ -19,6 +19,8 @@ import (
 //   - The hub may have given up the item. After it has ordered a deletion, or that the object is left as it is, the item
 //     has no reference until the hub sends it again. A deleted object is created again only if the last session has shown
 //     that the hub has the item (Peer.Wanted).
+//   - Users may copy a replica, or restore a backup. An object that appears is a reference only if its item had one, and
+//     an older version does not replace a reference.
 //   - A later process of this agent may know more. The caller checks that there is none: see Write.Offline.
 //   - The object may have changed. An update is conditional on its resourceVersion. If the object was written from a later
 //     state of the hub than the reference, it stays.
@@ -112,7 +114,7 @@ func (l *agentSync) endApply(s *scope, e engine.Apply, o *kind.Object) {
 		return
 	}
 	ref.expected = engine.Version{}
-	l.compareWithReference(s, e.Key, o, l.peer.Withdrawn(e.Scope, e.Key))
+	l.compareWithReference(s, e.Key, o, l.peer.Withdrawn(e.Scope, e.Key), false)
 }
 
 // giveUp records that the hub has ordered to delete an item.
@@ -133,12 +135,14 @@ func (l *agentSync) observeReplica(s *scope, was, is *kind.Object) {
 	withdrawn := ok && l.peer.Withdrawn(s.cfg.Name, key) // before the engine forgets the item of a deleted object
 	l.reportStored(s, was, is)
 	if ok {
-		l.compareWithReference(s, key, is, withdrawn)
+		appeared := was == nil && l.openingEvent == nil && l.reconciler.cache.tables[s.kind.Resource()].read
+		l.compareWithReference(s, key, is, withdrawn, appeared)
 	}
 }
 
-// compareWithReference makes an object the reference, or restores the object if it differs from the reference.
-func (l *agentSync) compareWithReference(s *scope, key engine.Key, o *kind.Object, withdrawn bool) {
+// compareWithReference makes an object the reference, or restores the object if it differs from the reference. If
+// appeared, the object was not there when this process read the cluster.
+func (l *agentSync) compareWithReference(s *scope, key engine.Key, o *kind.Object, withdrawn, appeared bool) {
 	name := itemName{s.cfg.Name, key}
 	ref := l.references.items[name]
 	switch {
@@ -148,7 +152,7 @@ func (l *agentSync) compareWithReference(s *scope, key engine.Key, o *kind.Objec
 		} else {
 			l.references.set(name, nil)
 		}
-	case o != nil && l.isReference(s, o, ref):
+	case o != nil && (ref != nil || !appeared) && l.isReference(s, o, ref):
 		l.references.set(name, o)
 		delete(l.references.due, name)
 	case ref == nil || ref.object == nil:
@@ -161,11 +165,14 @@ func (l *agentSync) compareWithReference(s *scope, key engine.Key, o *kind.Objec
 }
 
 // isReference reports whether an object has the version that we recorded on it. While an item is being applied, only its
-// version counts.
+// version counts. Otherwise a version from an earlier state of the hub does not replace the reference.
 func (l *agentSync) isReference(s *scope, o *kind.Object, ref *reference) bool {
 	held, ok := s.kind.ReadReplica(o, &l.env)
 	recorded := held.Ownership.Version
 	if !ok || !held.Ownership.Owned || o.IsDeleting() || recorded.IsZero() || ref != nil && !ref.expected.IsZero() && ref.expected != recorded {
+		return false
+	}
+	if ref != nil && ref.object != nil && held.Ownership.SourceRevision < kind.ReadOwnership(ref.object, &l.env).SourceRevision {
 		return false
 	}
 	stored := engine.VersionOf(held.Content)
@@ -288,7 +295,7 @@ func (l *agentSync) compareDue() {
 	for _, name := range slices.Compact(names) {
 		delete(r.due, name)
 		if s := l.scope(name.scope); l.offline() {
-			l.compareWithReference(s, name.key, l.object(s, name.key), l.peer.Withdrawn(name.scope, name.key))
+			l.compareWithReference(s, name.key, l.object(s, name.key), l.peer.Withdrawn(name.scope, name.key), false)
 		}
 	}
 }

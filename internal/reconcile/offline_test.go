@@ -455,3 +455,59 @@ func TestOffline_HeldDeletionAndShortSession(t *testing.T) {
 		t.Error("it came back")
 	}
 }
+
+func TestOffline_ObjectThatTheHubNeverSentStaysDeleted(t *testing.T) {
+	for name, offline := range map[string]bool{"without a session": true, "in a session": false} {
+		p := newOfflinePair(t)
+		if !offline {
+			p.connect()
+			p.waitSeconds(120)
+		}
+		copied := ref("argocd", "copy")
+		p.user(kind.Spoke, copied, string(set(t, p.stores[kind.Spoke].objects[offlineApp].Raw(), `"copy"`, "metadata", "name")))
+		if !offline {
+			p.disconnect()
+		}
+		p.waitSeconds(60)
+		p.user(kind.Spoke, copied, string(set(t, p.stores[kind.Spoke].objects[copied].Raw(), `"mine"`, offlineField[offlineApp]...)))
+		if got := p.spokeRevision("copy"); got != "mine" {
+			t.Errorf("%s: an edit is reverted to %s", name, got)
+		}
+		p.removeOnSpoke(copied)
+		p.waitSeconds(700)
+		if p.stores[kind.Spoke].objects[copied] != nil {
+			t.Errorf("%s: it came back", name)
+		}
+	}
+}
+
+func TestOffline_BackupOfWithdrawnCredential(t *testing.T) {
+	p := newOfflinePair(t)
+	backup := string(p.stores[kind.Spoke].objects[offlineSecret].Raw())
+	p.connect()
+	p.waitSeconds(120)
+	p.removeOnHub(offlineSecret, true)
+	p.waitSeconds(120)
+	p.disconnect()
+	p.waitSeconds(60)
+	p.user(kind.Spoke, offlineSecret, backup)
+	p.removeOnSpoke(offlineSecret)
+	p.waitSeconds(700)
+	if p.stores[kind.Spoke].objects[offlineSecret] != nil {
+		t.Error("it came back")
+	}
+}
+
+func TestOffline_OlderReplicaIsReverted(t *testing.T) {
+	p := newOfflinePair(t)
+	backup := string(p.stores[kind.Spoke].objects[offlineApp].Raw())
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+	p.waitSeconds(60)
+	p.disconnect()
+	p.user(kind.Spoke, offlineApp, backup)
+	p.waitSeconds(60)
+	if got := p.spokeField(offlineApp); got != "v2" {
+		t.Errorf("it is %s", got)
+	}
+}
