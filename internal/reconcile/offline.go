@@ -175,8 +175,8 @@ func (l *agentSync) isReference(s *scope, o *kind.Object, ref *reference) bool {
 	if ref != nil && ref.object != nil && held.Ownership.SourceRevision < kind.ReadOwnership(ref.object, &l.env).SourceRevision {
 		return false
 	}
-	stored := engine.VersionOf(held.Content)
-	return stored == recorded || held.Ownership.Alias.Stored == stored && held.Ownership.Alias.Written == recorded
+	stored, alias := engine.VersionOf(held.Content), held.Ownership.Alias
+	return stored == recorded || alias.Stored == stored && alias.Written == recorded && alias.Release != "" // not temporary
 }
 
 // sameContent reports whether an object is ours and has the content of another one.
@@ -232,6 +232,11 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 	if !ok || untrusted || local != nil && (local.IsDeleting() || l.sameContent(s, local, reference)) {
 		return decision{}
 	}
+	if local != nil {
+		if own := kind.ReadOwnership(local, &l.env); own.Foreign || own.Owned && l.recreates(s, own, held.Content) { // nothing is deleted
+			return decision{}
+		}
+	}
 	e := engine.Apply{Scope: s.cfg.Name, Key: key, Version: held.Ownership.Version, Content: held.Content,
 		SourceRevision: held.Ownership.SourceRevision, View: held.Ownership.SourceRevision}
 	var d decision
@@ -247,9 +252,6 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 		d = decision{verb: Create, object: created, mustStore: l.mustStore(s, created)}
 	} else {
 		d = l.merge(s, target, e, local)
-	}
-	if d.verb == Delete || d.again { // nothing is deleted for a reference
-		return decision{}
 	}
 	d.offline = true
 	return d

@@ -511,3 +511,44 @@ func TestOffline_OlderReplicaIsReverted(t *testing.T) {
 		t.Errorf("it is %s", got)
 	}
 }
+
+func TestOffline_ContestedContentIsNoReference(t *testing.T) {
+	p := newOfflinePair(t)
+	p.connect()
+	p.waitSeconds(120)
+	for range 6 {
+		if p.spokeField(offlineApp) != "local" {
+			p.tamper(offlineApp, "local")
+		}
+		p.waitSeconds(60)
+	}
+	if got := p.spokeField(offlineApp); got != "local" {
+		t.Fatalf("the test needs contested content, not %s", got)
+	}
+	p.disconnect()
+	p.waitSeconds(60)
+	if got := p.spokeField(offlineApp); got != "v1" {
+		t.Errorf("it is %s", got)
+	}
+}
+
+func TestOffline_ObjectOfAnotherHubStays(t *testing.T) {
+	p := newOfflinePair(t)
+	body := set(t, p.stores[kind.Spoke].objects[offlineApp].Raw(), `"principal-2"`, "metadata", "annotations", kind.PrincipalUID)
+	p.user(kind.Spoke, offlineApp, string(set(t, body, `"theirs"`, offlineField[offlineApp]...)))
+	p.waitSeconds(60)
+	if got := p.spokeField(offlineApp); got != "theirs" {
+		t.Errorf("it is %s", got)
+	}
+}
+
+func TestOffline_DeletionBudgetIsNotUsed(t *testing.T) {
+	p := newOfflinePair(t)
+	n := p.sides[kind.Spoke]
+	n.cfg.Policy.Recreate = true
+	p.step(kind.Spoke, PolicyChanged{ID: "1", Policy: testPolicy{deletions: 1}})
+	p.user(kind.Spoke, offlineApp, string(set(t, p.stores[kind.Spoke].objects[offlineApp].Raw(), `"another"`, "metadata", "annotations", kind.SourceUID)))
+	if len(n.policy.deletions) != 0 {
+		t.Errorf("%d deletions count", len(n.policy.deletions))
+	}
+}
