@@ -77,7 +77,7 @@ func (a *agent) nodeConfig() reconcile.Config {
 	return reconcile.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
-		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, StoreUntrusted: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands, KnownDeletions: a.state.known.Deletions, KnownHub: a.state.known.Hub,
+		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, StoreUntrusted: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands, KnownDeletions: a.state.known.Deletions, KnownHub: a.state.known.Hub, AwaitPolicy: true,
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

@@ -237,6 +237,9 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 			return decision{}
 		}
 	}
+	if l.reconciler.cfg.AwaitPolicy && !l.reconciler.policy.read {
+		return decision{fail: &Failure{Code: engine.Unavailable, Message: "AgentPolicies are not read yet"}}
+	}
 	e := engine.Apply{Scope: s.cfg.Name, Key: key, Version: held.Ownership.Version, Content: held.Content,
 		SourceRevision: held.Ownership.SourceRevision, View: held.Ownership.SourceRevision}
 	var d decision

@@ -552,3 +552,21 @@ func TestOffline_DeletionBudgetIsNotUsed(t *testing.T) {
 		t.Errorf("%d deletions count", len(n.policy.deletions))
 	}
 }
+
+func TestOffline_WaitsForPolicy(t *testing.T) {
+	p := newOfflinePair(t)
+	p.sides[kind.Spoke].cfg.AwaitPolicy = true
+	q := p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
+	q.tamper(offlineApp, "local")
+	q.waitSeconds(60)
+	q.step(kind.Spoke, PolicyChanged{ID: "1", Policy: testPolicy{}, Frozen: "changes are frozen"})
+	q.waitSeconds(700)
+	if got := q.spokeField(offlineApp); got != "local" {
+		t.Errorf("in a freeze it is %s", got)
+	}
+	q.step(kind.Spoke, PolicyChanged{ID: "1", Policy: testPolicy{}})
+	q.waitSeconds(700)
+	if got := q.spokeField(offlineApp); got != "v1" {
+		t.Errorf("after the freeze it is %s", got)
+	}
+}

@@ -33,11 +33,13 @@ type SpokePolicy interface {
 type spokePolicy struct {
 	PolicyChanged
 	deletions []Deletion // Applications deleted for the hub within the window; at most its limit
+	read      bool       // there was a PolicyChanged
 }
 
 // policyChanged replaces the policy. The session ends, so that everything is compared and decided again with the new
 // policy: what was rejected is requested again, and what the old policy allowed and is not written yet is not written.
 func (n *Reconciler) policyChanged(in PolicyChanged) {
+	n.policy.read = true
 	if n.cfg.Side != kind.Spoke || n.policy.ID == in.ID && n.policy.Frozen == in.Frozen {
 		return
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	KnownDeletions []Deletion
 	// KnownHub is what earlier processes knew of the hub.
 	KnownHub KnownHub
+	// AwaitPolicy makes the spoke restore nothing without a session before the first PolicyChanged.
+	AwaitPolicy bool
 }
 
 // Policy decides conflicts.
