@@ -43,7 +43,7 @@ func (a *agent) assemble() error {
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
 		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
-		Remember: a.state.atLeast, IsLatest: a.state.isLatest, Deleted: a.commands.Deleted,
+		Remember: a.state.atLeast, MayRestore: a.mayRestore, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()
 	a.runner.WatchCRD(agentPolicies, a.policies.installed)
@@ -59,6 +59,15 @@ func (a *agent) namespaces() kube.NamespacePolicy {
 		policy.Create = func(string) (map[string]string, bool) { return nil, true }
 	}
 	return policy
+}
+
+// mayRestore returns an error if nothing may be written without a session: a session has begun since, or a later process
+// of this agent has started.
+func (a *agent) mayRestore(ctx context.Context) error {
+	if a.open.Load() {
+		return errors.New("a session has begun since")
+	}
+	return a.state.isLatest(ctx)
 }
 
 // parallelWrites is the maximum number of requests in flight.

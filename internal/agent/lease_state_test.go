@@ -268,3 +268,15 @@ func TestLeaseState_OnlyTheLatestProcessIsLatest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A write that waited while a session began is not done: the hub may have deleted the object in that session.
+func TestAgent_RestoresNothingInSession(t *testing.T) {
+	a := &agent{state: (&leases{}).recall(t)}
+	if err := a.mayRestore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.open.Store(true)
+	if a.mayRestore(t.Context()) == nil {
+		t.Error("an object may be restored in a session")
+	}
+}

@@ -47,9 +47,9 @@ type RunnerConfig struct {
 	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
 	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
-	// IsLatest returns an error if a later process of this agent has started. It is called before a write without a
-	// session. If it fails, so does the write. If nil, there is no other process.
-	IsLatest func(context.Context) error
+	// MayRestore returns an error if a session has begun or a later process of this agent has started. It is called before
+	// a write without a session. If it fails, so does the write. If nil, nothing is checked.
+	MayRestore func(context.Context) error
 }
 
 // AgentLimits limit the writes for one agent, so that it cannot slow down the API server for the others.
@@ -100,7 +100,7 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	if cfg.PerAgent.Rate > 0 {
 		h.writer.budget = writeBudget{interval: time.Second / time.Duration(cfg.PerAgent.Rate), burst: cfg.PerAgent.Burst}
 	}
-	h.writer.isLatest = cfg.IsLatest
+	h.writer.mayRestore = cfg.MayRestore
 	return h
 }
 

@@ -31,7 +31,7 @@ type Writer struct {
 	trace      *trace.Tracer // If nil, nothing is traced.
 	namespaces NamespacePolicy
 	remember   func(context.Context, reconcile.Memory) error // If nil, nothing is stored before a write.
-	isLatest   func(context.Context) error                   // see RunnerConfig.IsLatest
+	mayRestore func(context.Context) error                   // see RunnerConfig.MayRestore
 	latency    prometheus.Observer                           // may be nil
 	deleted    func(reconcile.Write, *reconcile.Failure)     // may be nil
 	wg         sync.WaitGroup
@@ -267,8 +267,8 @@ func (w *Writer) write(ctx context.Context, write reconcile.Write) (*kind.Object
 			return nil, &prerequisiteError{err}
 		}
 	}
-	if write.Offline && w.isLatest != nil {
-		if err := w.isLatest(ctx); err != nil {
+	if write.Offline && w.mayRestore != nil {
+		if err := w.mayRestore(ctx); err != nil {
 			return nil, &prerequisiteError{err}
 		}
 	}

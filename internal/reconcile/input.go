@@ -155,8 +155,8 @@ type Write struct {
 	// not done and fails.
 	WhileOpen bool
 
-	// Offline marks a write without a session. It is done only if no later process of this agent has started: a later
-	// process may have had a session.
+	// Offline marks a write without a session. It is done only if no session has begun and no later process of this agent
+	// has started: the hub may have given up the object since.
 	Offline bool
 
 	// MustStore are fields that the API server must store as they are. Otherwise the write is not done and fails.

@@ -21,7 +21,8 @@ import (
 //     that the hub has the item (Peer.Wanted).
 //   - Users may copy a replica, or restore a backup. An object that appears is a reference only if its item had one, and
 //     an older version does not replace a reference.
-//   - A later process of this agent may know more. The caller checks that there is none: see Write.Offline.
+//   - A later process of this agent, or a session that has begun, may know more. The caller checks that there is none: see
+//     Write.Offline.
 //   - The object may have changed. An update is conditional on its resourceVersion. If the object was written from a later
 //     state of the hub than the reference, it stays.
 

@@ -80,6 +80,9 @@ func (p *process) write(e reconcile.Write) {
 	switch {
 	case e.Offline:
 		p.ask(func() (*kind.Object, *apiError) {
+			if p.online {
+				return nil, &apiError{"Superseded", "a session has begun"}
+			}
 			if p.cluster.recall(leases, "agent").Incarnation != p.incarnation {
 				return nil, &apiError{"Superseded", "another process of this agent has started"}
 			}
