@@ -88,6 +88,7 @@ func (n *Reconciler) schema(in Schema) {
 	for _, l := range n.sortedSyncs() {
 		switch {
 		case !l.known || known && was == in.Version:
+		case !known && !l.met: // opened checks them: the release of the other side is not known yet
 		case !known:
 			l.recheck()
 		default:

@@ -420,3 +420,28 @@ func TestPrunedField_ConditionSurvivesEditOfReplica(t *testing.T) {
 		}
 	})
 }
+
+func TestAlias_IsNotCheckedAgainBeforeSession(t *testing.T) {
+	p := newPruningPair(t, kind.Managed)
+	restart := func() {
+		p.disconnect()
+		for side := range p.sides {
+			p.sides[side].cfg.Version = "1"
+		}
+		hook, revision := p.hook, p.revision
+		p.pair = p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), sortedStore(p.stores[kind.Hub])...)
+		p.hook, p.revision = hook, max(revision, p.revision)
+		for _, r := range []kind.Resource{kind.Applications, kind.AppProjects} {
+			p.step(p.side, Schema{Resource: r, Version: oldCRD})
+		}
+		p.wait(20)
+		p.connect()
+		p.wait(30)
+	}
+	restart()
+	clear(p.writes)
+	restart()
+	if n := p.writes["apply application"]; n != 0 {
+		t.Errorf("%d writes", n)
+	}
+}
