@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 )
@@ -80,9 +81,7 @@ func TestKustomize_BasesHaveObjectsOfChart(t *testing.T) {
 					got[key].SetAnnotations(nil)
 				}
 			}
-			if object.GetKind() == "Deployment" {
-				withoutChecksum(object.Object)
-			}
+			withoutRelease(object)
 			if got[key] == nil || !equality.Semantic.DeepEqual(got[key].Object, object.Object) {
 				t.Errorf("%s: %s differs between chart and base", role, key)
 			}
@@ -100,7 +99,9 @@ func files(manifests, role string) map[string]string {
 		source, content, _ := strings.Cut(document, "\n")
 		template, found := strings.CutPrefix(source, "# Source: argocd-agent/templates/"+role+"/")
 		if found {
-			lines := slices.DeleteFunc(strings.Split(content, "\n"), func(line string) bool { return strings.Contains(line, checksum) })
+			lines := slices.DeleteFunc(strings.Split(content, "\n"), func(line string) bool {
+				return strings.Contains(line, checksum) || slices.ContainsFunc(releaseLabels, func(label string) bool { return strings.HasPrefix(line, "    "+label+": ") })
+			})
 			content = strings.Replace(strings.Join(lines, "\n"), "      annotations:\n    spec:\n", "    spec:\n", 1)
 			all[template] = append(all[template], content)
 		}
@@ -115,7 +116,13 @@ func files(manifests, role string) map[string]string {
 // checksum restarts pods on changed settings. In a base it would be out of date.
 const checksum = "argocd-agent.argoproj-labs.io/params"
 
-func withoutChecksum(deployment map[string]any) {
-	template := deployment["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
-	delete(template, "annotations")
+// releaseLabels describe the release of helm. A base has none.
+var releaseLabels = []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
+
+// withoutRelease removes from an object of the chart what a base does not have.
+func withoutRelease(object *unstructured.Unstructured) {
+	unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "annotations")
+	for _, label := range releaseLabels {
+		unstructured.RemoveNestedField(object.Object, "metadata", "labels", label)
+	}
 }

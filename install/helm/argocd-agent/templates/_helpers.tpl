@@ -59,10 +59,27 @@
 app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
 {{- end -}}
 
-{{- define "argocd-agent.labels" -}}
+{{/* Labels of pods. They do not change with the chart, so that an upgrade restarts pods only if it changes them. */}}
+{{- define "argocd-agent.podLabels" -}}
 app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
 app.kubernetes.io/component: {{ .Values.role }}
 app.kubernetes.io/part-of: argocd-agent
+{{- end -}}
+
+{{/* Labels of all other objects. */}}
+{{- define "argocd-agent.labels" -}}
+{{ include "argocd-agent.podLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "argocd-agent.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default (include "argocd-agent.name" .) }}
 {{- end -}}
 
 {{- define "argocd-agent.image" -}}
@@ -86,6 +103,6 @@ roleRef:
   name: {{ index . 2 }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "argocd-agent.name" $ }}
+    name: {{ include "argocd-agent.serviceAccountName" $ }}
     namespace: {{ $.Release.Namespace }}
 {{- end -}}

@@ -8,8 +8,13 @@ metadata:
   namespace: {{ $.Release.Namespace }}
   labels:
     {{- include "argocd-agent.labels" $ | nindent 4 }}
+  {{- with $.Values.deploymentAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
+  {{- if not (and (eq $.Values.role "principal") $.Values.principal.autoscaling.enabled) }}
   replicas: {{ index . 2 }}
+  {{- end }}
   strategy:
     type: {{ index . 3 }}
   selector:
@@ -18,19 +23,25 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "argocd-agent.labels" $ | nindent 8 }}
+        {{- include "argocd-agent.podLabels" $ | nindent 8 }}
         {{- with $.Values.podLabels }}{{ toYaml . | nindent 8 }}{{ end }}
       annotations:
         argocd-agent.argoproj-labs.io/params: {{ include "argocd-agent.settings" $ | sha256sum | trunc 16 | quote }}
         {{- with $.Values.podAnnotations }}{{ toYaml . | nindent 8 }}{{ end }}
     spec:
-      serviceAccountName: {{ include "argocd-agent.name" $ }}
+      serviceAccountName: {{ include "argocd-agent.serviceAccountName" $ }}
       # Environment variables of Services could be mistaken for settings.
       enableServiceLinks: false
-      securityContext:
-        runAsNonRoot: true
-        seccompProfile:
-          type: RuntimeDefault
+      {{- with $.Values.dnsPolicy }}
+      dnsPolicy: {{ . }}
+      {{- end }}
+      {{- with $.Values.dnsConfig }}
+      dnsConfig: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $.Values.hostAliases }}
+      hostAliases: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext: {{- toYaml $.Values.podSecurityContext | nindent 8 }}
       {{- with $.Values.imagePullSecrets }}
       imagePullSecrets: {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -79,20 +90,15 @@ spec:
             httpGet:
               path: /healthz
               port: healthz
-            periodSeconds: 5
+            {{- toYaml $.Values.readinessProbe | nindent 12 }}
           livenessProbe:
             httpGet:
               path: /livez
               port: healthz
-            periodSeconds: 10
-            failureThreshold: 6
+            {{- toYaml $.Values.livenessProbe | nindent 12 }}
           {{- end }}
           resources: {{- toYaml $.Values.resources | nindent 12 }}
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities:
-              drop: [ALL]
+          securityContext: {{- toYaml $.Values.securityContext | nindent 12 }}
           {{- if or (include "argocd-agent.redisVolume" $) $.Values.extraVolumeMounts }}
           volumeMounts:
             {{- if include "argocd-agent.redisVolume" $ }}
@@ -189,6 +195,15 @@ spec:
   endpoints:
     - port: metrics
       interval: {{ .Values.serviceMonitor.interval }}
+      {{- with .Values.serviceMonitor.scrapeTimeout }}
+      scrapeTimeout: {{ . }}
+      {{- end }}
+      {{- with .Values.serviceMonitor.relabelings }}
+      relabelings: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .Values.serviceMonitor.metricRelabelings }}
+      metricRelabelings: {{- toYaml . | nindent 8 }}
+      {{- end }}
 {{- end -}}
 
 {{- define "argocd-agent.podDisruptionBudget" -}}
