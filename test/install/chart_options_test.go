@@ -211,3 +211,41 @@ func TestChart_Alerts(t *testing.T) {
 		}
 	}
 }
+
+// The page about installations of Argo CD gives the names of their Redis, Secret and pods.
+func TestChart_ArgoCDInstallations(t *testing.T) {
+	page := read(t, "../../docs/argocd-installations.md")
+	for name, tc := range map[string]struct{ values, address, secret, key, redis, server string }{
+		"manifests": {"", "argocd-redis:6379", "argocd-redis", "", "argocd-redis", "argocd-server"},
+		"HA": {"redis.address=argocd-redis-ha-haproxy:6379,argocd.redis=argocd-redis-ha-haproxy", "argocd-redis-ha-haproxy:6379", "argocd-redis", "",
+			"argocd-redis-ha-haproxy", "argocd-server"},
+		"operator": {"redis.address=openshift-gitops-redis:6379,redis.secretName=openshift-gitops-redis-initial-password,redis.secretKey=admin.password,argocd.server=openshift-gitops-server,argocd.redis=openshift-gitops-redis",
+			"openshift-gitops-redis:6379", "openshift-gitops-redis-initial-password", "admin.password", "openshift-gitops-redis", "openshift-gitops-server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for value := range strings.SplitSeq(tc.values, ",") {
+				if value != "" && !strings.Contains(page, "--set "+value+" ") && !strings.Contains(page, "--set "+value+"\n") {
+					t.Errorf("the page does not set %s", value)
+				}
+			}
+			all := objects(t, render(t, onHub, tc.values))
+			if got := field(t, all["ConfigMap/argocd-agent-params"], "data", "ARGOCD_PRINCIPAL_REDIS_SERVER_ADDRESS"); got != tc.address {
+				t.Errorf("Redis at %s, want %s", got, tc.address)
+			}
+			volume := deployment(t, all).Spec.Template.Spec.Volumes[0].Secret
+			if volume.SecretName != tc.secret || (tc.key == "") != (len(volume.Items) == 0) {
+				t.Errorf("password from %+v", volume)
+			}
+			if tc.key != "" && (volume.Items[0].Key != tc.key || volume.Items[0].Path != "auth") {
+				t.Errorf("password from key %+v, which the principal does not read", volume.Items)
+			}
+			if got := field(t, all["NetworkPolicy/argocd-agent-principal-redis"], "spec", "podSelector", "matchLabels", "app.kubernetes.io/name"); got != tc.redis {
+				t.Errorf("the NetworkPolicy opens %s, want %s", got, tc.redis)
+			}
+			text, err := yaml.Marshal(all["NetworkPolicy/argocd-agent-principal"].Object)
+			if err != nil || !strings.Contains(string(text), "app.kubernetes.io/name: "+tc.server+"\n") {
+				t.Errorf("%s cannot use the proxies: %s", tc.server, text)
+			}
+		})
+	}
+}

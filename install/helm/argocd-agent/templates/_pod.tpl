@@ -76,7 +76,7 @@ spec:
               valueFrom:
                 secretKeyRef:
                   name: {{ $.Values.redis.secretName }}
-                  key: auth
+                  key: {{ $.Values.redis.secretKey }}
             {{- end }}
             {{- with $.Values.extraEnv }}{{ toYaml . | nindent 12 }}{{ end }}
           ports:
@@ -115,6 +115,11 @@ spec:
           secret:
             secretName: {{ . }}
             optional: true
+            {{- if ne $.Values.redis.secretKey "auth" }}
+            items:
+              - key: {{ $.Values.redis.secretKey }}
+                path: auth
+            {{- end }}
         {{- end }}
         {{- with $.Values.extraVolumes }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- end }}
@@ -235,7 +240,7 @@ metadata:
 spec:
   podSelector:
     matchLabels:
-      app.kubernetes.io/name: argocd-{{ index . 1 }}
+      app.kubernetes.io/name: {{ get $.Values.argocd (index . 1 | camelcase | untitle) }}
   policyTypes: [Ingress]
   ingress:
     - from:
