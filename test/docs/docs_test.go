@@ -160,3 +160,10 @@ func TestPages_CitedTestsExist(t *testing.T) {
 		}
 	}
 }
+
+// The README says what the project is and how to start. Everything else belongs to docs/.
+func TestReadme_IsShort(t *testing.T) {
+	if lines := strings.Count(read(t, root+"/README.md"), "\n"); lines > 100 {
+		t.Errorf("the README has %d lines, more than 100", lines)
+	}
+}
