@@ -53,6 +53,7 @@ order and prints a table with figures, their range and their targets. It also sa
   fleet -only churn -churn 12m                  reconciledAt changes every two minutes
   fleet -only hang,outage                       unresponsive agents, status 429, full etcd
   fleet -only hostile                           one agent that floods the principal
+  fleet -only freshness                         all agents lose their network; Applications show it
 
 Parts, for -only: ` + partNames + `.
 The Applications are always written first, and the agents always connect with empty spokes.
@@ -77,7 +78,7 @@ func main() {
 	flag.DurationVar(&s.stream, "stream", time.Minute, "duration of the stream of status changes")
 	flag.Float64Var(&s.rate, "rate", 0.3, "rate of the stream as a share of the write rate of the hub's API server")
 	flag.DurationVar(&s.churn, "churn", 0, "how long reconciledAt of every Application changes every two minutes; 0: it moves once, within 15 s")
-	flag.BoolVar(&s.faults, "faults", false, "add the slow parts: unresponsive agents until they are disconnected, write outages of the hub, and a hostile agent")
+	flag.BoolVar(&s.faults, "faults", false, "add the slow parts: disconnected agents, unresponsive agents until they are disconnected, write outages of the hub, and a hostile agent")
 	flag.DurationVar(&s.linkProfile.Latency, "latency", 0, "delay of every link, one way")
 	flag.Float64Var(&s.linkProfile.Loss, "loss", 0, "share of lost TCP segments, 0 to 1. A lost segment delays its connection until it is retransmitted")
 	flag.Float64Var(&s.linkProfile.Cuts, "cuts", 0, "broken connections per agent and hour")
@@ -121,7 +122,7 @@ func run(ctx context.Context, s settings) error {
 }
 
 // partNames lists the selectable parts in their order.
-const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, hang, outage, sessions, hostile"
+const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, freshness, hang, outage, sessions, hostile"
 
 func (s settings) check() error {
 	known := strings.Split(partNames, ", ")
@@ -151,7 +152,7 @@ func (s settings) chosen() []string {
 // wants reports whether a part is selected.
 func (s settings) wants(part string) bool {
 	if s.only == "" {
-		return s.faults || part != "hang" && part != "outage" && part != "hostile"
+		return s.faults || !slices.Contains([]string{"freshness", "hang", "outage", "hostile"}, part)
 	}
 	return slices.Contains(s.chosen(), part)
 }
@@ -180,6 +181,7 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 		{"webhook", "a refresh of every Application at once", b.webhook},
 		{"killed", "the principal is killed and started again", b.killed},
 		{"stuck", "a tenth of the agents stop reading", b.stuck},
+		{"freshness", "all agents are disconnected: what Applications show", b.freshness},
 		{"hang", "unresponsive agents until the hub disconnects them", b.untilCut},
 		{"outage", "write outages of the hub's API server", b.outages},
 		{"sessions", "sessions over the in-memory transport", b.sessions},
