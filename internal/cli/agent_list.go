@@ -33,8 +33,8 @@ STATE is one of:
   held             a hold waits for a confirmation, see ` + "`argocd-agentctl pending`" + `
   write-outage     the agent is connected, but its API server does not accept writes
 
-DIVERGED is the number of items that differ between hub and workload cluster. UNACKED is how long the oldest change
-has waited for an acknowledgement.`,
+DIVERGED is the number of items that differ between hub and workload cluster. IN SYNC is when both sides last had the
+same items. UNACKED is how long the oldest change has waited for an acknowledgement.`,
 		Example: `  argocd-agentctl agent list
   argocd-agentctl agent list --disconnected -o name
   argocd-agentctl agent list -l env=prod -o wide`,
@@ -59,8 +59,8 @@ has waited for an acknowledgement.`,
 func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 	v := view{
 		object: list, empty: "No agents in namespace " + namespace + ".",
-		headings: []string{"NAME", "MODE", "STATE", "SINCE", "APPS", "DIVERGED", "UNACKED", "CERT", "VERSION",
-			"NAMESPACE", "CONFIRMED", "PRINCIPAL", "PROTOCOL", "CLUSTER"}, wide: 5,
+		headings: []string{"NAME", "MODE", "STATE", "SINCE", "APPS", "DIVERGED", "IN SYNC", "UNACKED", "CERT", "VERSION",
+			"NAMESPACE", "PRINCIPAL", "PROTOCOL", "CLUSTER"}, wide: 4,
 	}
 	for i := range list.Items {
 		agent := &list.Items[i]
@@ -68,8 +68,8 @@ func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 		v.names = append(v.names, nameOf(agent))
 		v.rows = append(v.rows, []cell{
 			c(agent.Name), c(agent.Spec.Mode), stateCell(agent), p.ageCell(s.Since), c(strconv.FormatInt(s.Applications, 10)),
-			countCell(s.Diverged), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(s.Version),
-			c(hubNamespace(agent)), p.ageCell(s.LastConfirmed), c(s.Principal), c(s.Protocol), c(s.ClusterUID),
+			countCell(s.Diverged), c(p.ago(s.LastConfirmed)), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(s.Version),
+			c(hubNamespace(agent)), c(s.Principal), c(s.Protocol), c(s.ClusterUID),
 		})
 	}
 	return v

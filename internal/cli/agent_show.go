@@ -68,7 +68,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	line("Applications", strconv.FormatInt(s.Applications, 10))
 	line("Diverged", strconv.FormatInt(s.Diverged, 10))
 	line("Oldest unacked", p.ago(s.OldestUnacked))
-	line("Last confirmed", p.ago(s.LastConfirmed))
+	line("In sync", p.ago(s.LastConfirmed))
 	if s.ClockSkewSeconds != nil {
 		line("Clock", skewText(*s.ClockSkewSeconds))
 	}

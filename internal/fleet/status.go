@@ -187,7 +187,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	v.store(s, e)
 	s.Applications, s.OldestUnacked = 0, nil
 	var pending v1alpha1.Pending
-	proven, all := engine.Time(0), true
+	proven, all := lastInSync(e)
 	var oldest engine.Time
 	for _, sc := range e.Scopes {
 		if sc.Name == kind.ApplicationScope {
@@ -204,20 +204,13 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 		if sc.OldestAt != 0 && (oldest == 0 || sc.OldestAt < oldest) {
 			oldest = sc.OldestAt
 		}
-		if sc.Name == kind.CommandScope {
-			continue // commands are executed, not compared
-		}
-		all = all && sc.InSyncAt != 0
-		if proven == 0 || sc.InSyncAt < proven {
-			proven = sc.InSyncAt
-		}
 	}
 	s.Pending = &pending
 	s.Diverged = pending.Deliveries + pending.Deletions + pending.Commands + pending.Writes + pending.Rejected
 	if oldest != 0 {
 		s.OldestUnacked = timeOf(time.UnixMilli(int64(oldest)))
 	}
-	if all && proven != 0 {
+	if all {
 		s.LastConfirmed = timeOf(time.UnixMilli(int64(proven)))
 	}
 	switch {
@@ -229,6 +222,22 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", "Hub and agent are in sync.")
 	}
 	v.reportHolds(s, e)
+}
+
+// lastInSync returns when all scopes were in sync. It returns false if that was not the case in this session.
+func lastInSync(e engine.Status) (at engine.Time, ok bool) {
+	for _, sc := range e.Scopes {
+		if sc.Name == kind.CommandScope {
+			continue // commands are executed, not compared
+		}
+		if sc.InSyncAt == 0 {
+			return 0, false
+		}
+		if at == 0 || sc.InSyncAt < at {
+			at = sc.InSyncAt
+		}
+	}
+	return at, at != 0
 }
 
 // store records the agent's store and whether it is trusted. The next session continues from there, on any principal
@@ -259,6 +268,9 @@ func (v statusInputs) disconnected(s *v1alpha1.Status, reason, message string) {
 	}
 	if v.session != nil && v.session.engine != nil && !v.session.superseded(s.Session) {
 		v.store(s, *v.session.engine)
+		if at, ok := lastInSync(*v.session.engine); ok {
+			s.LastConfirmed = timeOf(time.UnixMilli(int64(at)))
+		}
 	}
 	s.Connected, s.OldestUnacked, s.Pending = false, nil, nil
 	v.clusterHold(s)
@@ -282,7 +294,7 @@ func (v statusInputs) condition(s *v1alpha1.Status, of string, is metav1.Conditi
 		ObservedGeneration: v.rec.Generation, LastTransitionTime: *timeOf(v.now)})
 }
 
-// sameButForTime reports whether two statuses differ only in values that statusInterval applies to.
+// sameButForTime reports whether two statuses differ only in values that only age.
 func sameButForTime(a, b v1alpha1.Status) bool {
 	for _, s := range []*v1alpha1.Status{&a, &b} {
 		s.LastConfirmed = nil

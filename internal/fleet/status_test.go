@@ -129,8 +129,9 @@ func TestStatus_ClosedSession(t *testing.T) {
 	s := look(t, v1alpha1.Status{}, openSession(1)).status()
 	closed := openSession(1)
 	closed.open, closed.since, closed.code, closed.reason = false, time.Unix(1800, 0), engine.Unavailable, "connection lost"
+	closed.engine.Scopes[1].InSyncAt = 1_490_000 // after the last write
 	s = look(t, s, closed).status()
-	if s.Connected || s.Since.Unix() != 1800 || s.Applications != 4 || s.LastConfirmed == nil || s.Principal != "here" {
+	if s.Connected || s.Since.Unix() != 1800 || s.Applications != 4 || s.LastConfirmed.Unix() != 1490 || s.Principal != "here" {
 		t.Errorf("%+v", s)
 	}
 	is(t, s, v1alpha1.ConditionConnected, "False", "Unavailable: connection lost")

@@ -10,7 +10,6 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
-	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
@@ -29,6 +28,7 @@ type StatusWriter struct {
 	sessions     map[string]sessionState // by agent; of sessions with this principal replica
 	secretErrors map[string]string       // by agent
 	wrote        map[string]time.Time    // agent → last write of its status
+	ageInterval  time.Duration           // between two writes of a status that has only aged
 }
 
 // Limits of status writes, in total and per agent.
@@ -39,10 +39,13 @@ const (
 	minStatusInterval = time.Second
 )
 
-// statusInterval is how often values that only age are written. countInterval is how often items are counted; with many
-// agents less often.
+// Values that only age, such as when both sides were last in sync, are written every minute or, with many agents, less
+// often: ten per second for all of them, and every ten minutes for each. countInterval is how often items are counted;
+// with many agents less often.
 const (
-	statusInterval        = 10 * time.Minute
+	minAgeInterval        = time.Minute
+	maxAgeInterval        = 10 * time.Minute
+	ageIntervalPerAgent   = 100 * time.Millisecond // for each agent
 	countInterval         = 10 * time.Second
 	countIntervalPerAgent = 20 * time.Millisecond // for each agent
 )
@@ -62,7 +65,7 @@ type StatusWriterConfig struct {
 
 // NewStatusWriter returns a StatusWriter that is started by Run.
 func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
-	r := &StatusWriter{cfg: cfg, registry: cfg.Registry, started: time.Now(), sessions: map[string]sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}}
+	r := &StatusWriter{cfg: cfg, registry: cfg.Registry, started: time.Now(), sessions: map[string]sessionState{}, secretErrors: map[string]string{}, wrote: map[string]time.Time{}, ageInterval: maxAgeInterval}
 	r.queue = tasks.NewQueue(tasks.Config{Name: "write Agent status", Do: r.write, Parallel: parallelStatuses, Interval: writeInterval, Burst: writeBurst, MinInterval: minStatusInterval, Log: cfg.Log})
 	cfg.Registry.OnChange(r.check)
 	return r
@@ -144,12 +147,8 @@ func (r *StatusWriter) HandleEvent(agent string, f engine.Event, status engine.S
 
 // compared reports whether all scopes were in sync in this session.
 func compared(s engine.Status) bool {
-	for _, sc := range s.Scopes {
-		if sc.InSyncAt == 0 && sc.Name != kind.CommandScope {
-			return false
-		}
-	}
-	return true
+	_, ok := lastInSync(s)
+	return ok
 }
 
 // Unregistered records that an agent's session ended with its registration.
@@ -176,6 +175,9 @@ func (r *StatusWriter) pollCountsPeriodically(ctx context.Context) error {
 // reconciler.
 func (r *StatusWriter) pollCounts(ctx context.Context) (int, error) {
 	names := r.registry.objectNames()
+	r.mu.Lock()
+	r.ageInterval = min(max(minAgeInterval, time.Duration(len(names))*ageIntervalPerAgent), maxAgeInterval)
+	r.mu.Unlock()
 	for some := range slices.Chunk(names, countBatch) {
 		statuses := map[string]engine.Status{}
 		if err := r.cfg.Do(ctx, func(n *reconcile.Reconciler) {
@@ -230,7 +232,7 @@ func (r *StatusWriter) due(agent string) (agentRecord, v1alpha1.Status, bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= statusInterval
+	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= r.ageInterval
 }
 
 // inputsFor returns the status inputs of an agent. It returns false if the agent has no Agent object.

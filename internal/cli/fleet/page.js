@@ -39,6 +39,7 @@
   };
   const past = (t) => t ? now() - t : -Infinity;
   const age = (t) => t ? span(past(t)) : "-";
+  const ago = (t) => t ? age(t) + " ago" : "-";
   const date = (t) => t ? new Date(t * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
   const soon = (r) => Boolean(r.expires) && r.expires - now() < about.expiring;
   const left = (r) => !r.expires ? "-" : r.expires <= now() ? "expired" : span(r.expires - now());
@@ -70,7 +71,7 @@
     {id: "applications", title: "Apps", number: true, text: (r) => String(r.applications), order: (r) => r.applications},
     {id: "diverged", title: "Diverged", number: true, text: (r) => String(r.diverged || 0), order: (r) => r.diverged || 0, tone: (r) => r.diverged && "unsure"},
     {id: "unacked", title: "Unacked", text: (r) => age(r.unacked), order: (r) => past(r.unacked), hint: (r) => date(r.unacked)},
-    {id: "confirmed", title: "Confirmed", text: (r) => age(r.confirmed), order: (r) => past(r.confirmed), hint: (r) => date(r.confirmed)},
+    {id: "confirmed", title: "In sync", text: (r) => ago(r.confirmed), order: (r) => past(r.confirmed), hint: (r) => date(r.confirmed)},
     {id: "skew", title: "Clock", text: skew, order: (r) => Math.abs(r.skew || 0), tone: (r) => skewed(r) && "unsure"},
     {id: "expires", title: "Certificate", text: left, order: (r) => -(r.expires || Infinity), tone: (r) => soon(r) && "unsure", hint: (r) => date(r.expires)},
     {id: "version", title: "Version", text: (r) => r.version || "-"},
@@ -144,7 +145,7 @@
     ["Cluster", r.cluster],
     ["Cluster labels", r.labels],
     ["Oldest unacked", date(r.unacked)],
-    ["Last confirmed", date(r.confirmed)],
+    ["In sync", r.confirmed ? ago(r.confirmed) + ", " + date(r.confirmed) : ""],
     ["Clock", r.skew === undefined ? "" : Math.abs(r.skew) < 2 ? "same as the hub when it connected" : span(Math.abs(r.skew)) + (r.skew < 0 ? " behind" : " ahead of") + " the hub when it connected"],
     ["Certificate", r.expires ? "expires " + date(r.expires) : ""],
     ["Fingerprint", r.fingerprint],
