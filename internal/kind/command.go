@@ -81,7 +81,7 @@ func Pending(hub *Object, w *Env) (Commands, bool) {
 		return Commands{}, false
 	}
 	var c Commands
-	state := hub.Get("status", "operationState")
+	state := spokeTimes(hub.Get("status", "operationState"))
 	if operation := hub.Get("operation"); isObject(operation) && !isMirror(operation) {
 		id := infoValue(operation, CommandInfo)
 		switch {

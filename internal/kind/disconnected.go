@@ -20,7 +20,7 @@ import (
 type Disconnection struct {
 	Agent      string
 	Since      time.Time
-	HideHealth bool // health is Unknown
+	HideHealth bool // health is Unknown, and the revisions have an unknown one
 	Notice     bool // the UI of Argo CD 3.5 and later shows a notice; older versions ignore it
 }
 
@@ -44,9 +44,9 @@ func ShowDisconnected(o *Object, d Disconnection) *Object {
 	message := "Agent " + d.Agent + " has been disconnected since " + since + ". Status and resources are those of that time."
 	o = SetCondition(o, ConditionDisconnected, message, d.Since)
 	if d.HideHealth {
-		o = hideHealth(o, since)
+		o = hideState(o, since)
 	} else {
-		o = restoreHealth(o)
+		o = restoreState(o)
 	}
 	if d.Notice {
 		return setNotice(o, message)
@@ -60,7 +60,7 @@ func ClearDisconnected(o *Object) *Object {
 	if !ShowsDisconnected(o) {
 		return o
 	}
-	return removeNotice(restoreHealth(ClearCondition(o, ConditionDisconnected)))
+	return removeNotice(restoreState(ClearCondition(o, ConditionDisconnected)))
 }
 
 // ShowsDisconnected reports whether a hub's Application has something that ShowDisconnected set.
@@ -80,33 +80,44 @@ func isDisconnection(condition []byte) bool {
 	return t == ConditionDisconnected || t == ConditionLastHealth
 }
 
-func hideHealth(o *Object, since string) *Object {
+// hideState sets health Unknown, and records the last known one. It also adds an entry to the revisions: an ApplicationSet
+// with RollingSync that has seen an Application as healthy looks at its health again only if the revisions change.
+func hideState(o *Object, since string) *Object {
 	status := members(o.Get("status"))
-	if health := rawjson.Text(status.Get("health"), "status"); health == "" || health == healthUnknown {
-		return o
-	}
+	health := rawjson.Text(status.Get("health"), "status")
 	last, err := rawjson.Canonical(status.Get("health"))
-	if err != nil || len(last) > maxLastHealth {
+	hides := health != "" && health != healthUnknown && err == nil && len(last) <= maxLastHealth
+	if hides {
+		setConditions(&status, withoutCondition(status.Get("conditions"), ConditionLastHealth), [][]byte{condition(ConditionLastHealth, string(last), since)})
+		unknown := rawjson.Object{{Key: "lastTransitionTime", Value: rawjson.Quote(since)}, {Key: "status", Value: rawjson.Quote(healthUnknown)}}
+		status.Set("health", unknown.Bytes())
+	}
+	sync, marked := withUnknownRevision(status.Get("sync"))
+	if marked {
+		status.Set("sync", sync)
+	}
+	if !hides && !marked {
 		return o
 	}
-	setConditions(&status, withoutCondition(status.Get("conditions"), ConditionLastHealth), [][]byte{condition(ConditionLastHealth, string(last), since)})
-	unknown := rawjson.Object{{Key: "lastTransitionTime", Value: rawjson.Quote(since)}, {Key: "status", Value: rawjson.Quote(healthUnknown)}}
-	status.Set("health", unknown.Bytes())
 	return withStatus(o, status)
 }
 
-func restoreHealth(o *Object) *Object {
-	if !hasCondition(o, ConditionLastHealth, func(string) bool { return true }) {
+func restoreState(o *Object) *Object {
+	before := o.Get("status")
+	status := members(withLastState(before))
+	list := status.Get("conditions")
+	kept := withoutCondition(list, ConditionLastHealth)
+	if len(kept) != len(list) {
+		setConditions(&status, kept, nil)
+	} else if !hasUnknownRevision(before) {
 		return o
 	}
-	status := members(withLastHealth(o.Get("status")))
-	setConditions(&status, withoutCondition(status.Get("conditions"), ConditionLastHealth), nil)
 	return withStatus(o, status)
 }
 
-// withLastHealth returns a status of the hub with the last known health, if that is hidden. Another health than Unknown
-// was set since, and stays.
-func withLastHealth(status []byte) []byte {
+// withLastState returns a status of the hub as the spoke reported it last, if a part of that is hidden. Another health
+// than Unknown was set since, and stays.
+func withLastState(status []byte) []byte {
 	for _, c := range ourConditions(rawjson.Get(status, "conditions")) {
 		last := []byte(rawjson.Text(c, "message"))
 		if rawjson.Text(c, "type") != ConditionLastHealth || !isObject(last) || rawjson.Check(last, maxLastHealth) != nil ||
@@ -114,10 +125,53 @@ func withLastHealth(status []byte) []byte {
 			continue
 		}
 		if restored, err := rawjson.Set(status, last, "health"); err == nil {
-			return restored
+			status = restored
 		}
 	}
+	if hasUnknownRevision(status) {
+		status = edited(status, withoutUnknownRevision, "sync")
+	}
 	return status
+}
+
+// unknownRevision is an entry that no repository has as a revision.
+const unknownRevision = "agent-disconnected"
+
+func hasUnknownRevision(status []byte) bool {
+	revisions, _ := rawjson.Strings(rawjson.Get(status, "sync", "revisions"))
+	return slices.Contains(revisions, unknownRevision)
+}
+
+// withUnknownRevision adds an unknown revision to a sync status. It is added twice if there was a list before, so that
+// withoutUnknownRevision restores what was there.
+func withUnknownRevision(sync []byte) ([]byte, bool) {
+	list, revision := rawjson.Get(sync, "revisions"), rawjson.Text(sync, "revision")
+	revisions, ok := rawjson.Strings(list)
+	switch {
+	case slices.Contains(revisions, unknownRevision):
+		return sync, false
+	case list == nil && revision != "":
+		revisions = []string{revision, unknownRevision}
+	case ok && len(revisions) > 0:
+		revisions = append(revisions, unknownRevision, unknownRevision)
+	default:
+		return sync, false // nothing is known of it
+	}
+	marked, err := rawjson.Set(sync, rawjson.AppendStrings(nil, revisions), "revisions")
+	return marked, err == nil
+}
+
+func withoutUnknownRevision(sync []byte) []byte {
+	revisions, _ := rawjson.Strings(rawjson.Get(sync, "revisions"))
+	kept := slices.DeleteFunc(slices.Clone(revisions), func(r string) bool { return r == unknownRevision })
+	restored, err := rawjson.Set(sync, rawjson.AppendStrings(nil, kept), "revisions")
+	if len(revisions)-len(kept) == 1 {
+		restored, err = rawjson.Remove(sync, "revisions")
+	}
+	if err != nil {
+		return sync
+	}
+	return restored
 }
 
 // setNotice sets our notice, unless the Application has one of its users.

@@ -26,19 +26,23 @@ func application(t *testing.T, annotations, status string) *Object {
 func TestDisconnected_IsNotReplicatedAndIsRemovedCompletely(t *testing.T) {
 	const theirs = `{"type":"SyncError","message":"x"}`
 	for name, c := range map[string]struct{ annotations, status string }{
-		"healthy":                        {replicaMarks, `{"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"sync":{"status":"Synced"},"unknown":[1.0]}`},
-		"without health":                 {replicaMarks, `{"sync":{"status":"OutOfSync"}}`},
-		"without a status":               {replicaMarks, `{}`},
-		"health without a status":        {replicaMarks, `{"health":{}}`},
-		"unknown health":                 {replicaMarks, `{"health":{"status":"Unknown"}}`},
-		"degraded with a message":        {replicaMarks, `{"health":{"status":"Degraded","message":"a \"quoted\"\nline","future":1.0}}`},
-		"with conditions":                {replicaMarks, `{"health":{"status":"Healthy"},"conditions":[` + theirs + `,{"type":"AgentError","message":"y"}]}`},
-		"with annotations":               {replicaMarks + `,"team":"a"`, `{"health":{"status":"Healthy"}}`},
-		"with a notice of a user":        {replicaMarks + `,"notice.argocd.argoproj.io/content":"Maintenance"`, `{"health":{"status":"Healthy"}}`},
-		"with a severity and no text":    {replicaMarks + `,"notice.argocd.argoproj.io/severity":"critical"`, `{"health":{"status":"Healthy"}}`},
-		"with a very large health":       {replicaMarks, `{"health":{"status":"Degraded","message":"` + strings.Repeat("x", maxLastHealth) + `"}}`},
-		"without annotations":            {``, `{"health":{"status":"Healthy"}}`},
-		"with a refresh that is pending": {replicaMarks + `,"argocd.argoproj.io/refresh":"normal"`, `{"health":{"status":"Progressing"}}`},
+		"healthy":                         {replicaMarks, `{"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"sync":{"status":"Synced"},"unknown":[1.0]}`},
+		"without health":                  {replicaMarks, `{"sync":{"status":"OutOfSync"}}`},
+		"without a status":                {replicaMarks, `{}`},
+		"health without a status":         {replicaMarks, `{"health":{}}`},
+		"unknown health":                  {replicaMarks, `{"health":{"status":"Unknown"}}`},
+		"degraded with a message":         {replicaMarks, `{"health":{"status":"Degraded","message":"a \"quoted\"\nline","future":1.0}}`},
+		"with conditions":                 {replicaMarks, `{"health":{"status":"Healthy"},"conditions":[` + theirs + `,{"type":"AgentError","message":"y"}]}`},
+		"with annotations":                {replicaMarks + `,"team":"a"`, `{"health":{"status":"Healthy"}}`},
+		"with a notice of a user":         {replicaMarks + `,"notice.argocd.argoproj.io/content":"Maintenance"`, `{"health":{"status":"Healthy"}}`},
+		"with a severity and no text":     {replicaMarks + `,"notice.argocd.argoproj.io/severity":"critical"`, `{"health":{"status":"Healthy"}}`},
+		"with a very large health":        {replicaMarks, `{"health":{"status":"Degraded","message":"` + strings.Repeat("x", maxLastHealth) + `"}}`},
+		"with a revision":                 {replicaMarks, `{"health":{"status":"Healthy"},"sync":{"status":"Synced","revision":"abc"}}`},
+		"with revisions":                  {replicaMarks, `{"health":{"status":"Healthy"},"sync":{"status":"Synced","revisions":["abc","def"]}}`},
+		"with one revision in a list":     {replicaMarks, `{"health":{"status":"Unknown"},"sync":{"status":"Synced","revision":"abc","revisions":["abc"]}}`},
+		"with an empty list of revisions": {replicaMarks, `{"health":{"status":"Healthy"},"sync":{"revision":"abc","revisions":[]}}`},
+		"without annotations":             {``, `{"health":{"status":"Healthy"}}`},
+		"with a refresh that is pending":  {replicaMarks + `,"argocd.argoproj.io/refresh":"normal"`, `{"health":{"status":"Progressing"}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := application(t, c.annotations, c.status)
@@ -86,15 +90,15 @@ func orEmpty(content []byte) []byte {
 }
 
 func TestDisconnected_Shows(t *testing.T) {
-	o := ShowDisconnected(application(t, "", `{"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"}]}`), outage)
-	expectJSON(t, "status", o.Get("status"), `{"health":{"status":"Unknown","lastTransitionTime":"2026-01-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"},
+	o := ShowDisconnected(application(t, "", `{"sync":{"status":"Synced","revision":"abc"},"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"}]}`), outage)
+	expectJSON(t, "status", o.Get("status"), `{"sync":{"status":"Synced","revision":"abc","revisions":["abc","agent-disconnected"]},"health":{"status":"Unknown","lastTransitionTime":"2026-01-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"},
 		{"type":"AgentDisconnected","message":"`+outageText+`","lastTransitionTime":"2026-01-01T00:00:00Z"},
 		{"type":"AgentLastHealth","message":"{\"lastTransitionTime\":\"2025-12-01T00:00:00Z\",\"status\":\"Healthy\"}","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`)
 	expectJSON(t, "annotations", o.Get("metadata", "annotations"), `{"notice.argocd.argoproj.io/content":"`+outageText+`","notice.argocd.argoproj.io/severity":"warning",
 		"argocd-agent.argoproj-labs.io/notice":"`+outageText+`"}`)
 
 	later := ShowDisconnected(o, Disconnection{Agent: "one", Since: day.Add(time.Hour)})
-	expectJSON(t, "status in the next outage, with another setting", later.Get("status"), `{"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"},
+	expectJSON(t, "status in the next outage, with another setting", later.Get("status"), `{"sync":{"status":"Synced","revision":"abc"},"health":{"status":"Healthy","lastTransitionTime":"2025-12-01T00:00:00Z"},"conditions":[{"type":"SyncError","message":"x"},
 		{"type":"AgentDisconnected","message":"`+strings.Replace(outageText, "T00:", "T01:", 1)+`","lastTransitionTime":"2026-01-01T01:00:00Z"}]}`)
 	if annotations := later.Annotations(); len(annotations) > 0 {
 		t.Errorf("annotations without notices: %v", annotations)

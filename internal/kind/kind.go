@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
@@ -87,11 +88,12 @@ func (a Agent) Excludes(scope string) bool { return strings.Contains(a.ExcludedS
 type Env struct {
 	Side               Side
 	Agent              Agent
-	HubArgoNamespace   string // of Argo CD on the hub
-	SpokeArgoNamespace string // of Argo CD on the workload cluster
-	PrincipalUID       string // part of the ownership annotations
-	Projection         int    // negotiated projection version
-	InstanceLabel      string // Argo CD's application.instanceLabelKey; if empty, the default
+	HubArgoNamespace   string        // of Argo CD on the hub
+	SpokeArgoNamespace string        // of Argo CD on the workload cluster
+	PrincipalUID       string        // part of the ownership annotations
+	Projection         int           // negotiated projection version
+	InstanceLabel      string        // Argo CD's application.instanceLabelKey; if empty, the default
+	ClockSkew          time.Duration // hub: how far the agent's clock is ahead; zero if unknown
 	Settings           Settings
 
 	// Find returns another object of the local cluster, or nil. A repository needs its project.

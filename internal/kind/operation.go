@@ -10,6 +10,7 @@ import (
 const (
 	CommandInfo = "argocd-agent/command" // ID of a command from the hub
 	MirrorInfo  = "argocd-agent/mirror"  // hub: this operation runs on the spoke and is not a new command
+	TimesInfo   = "argocd-agent/times"   // hub: start and end by the spoke's clock, if the state shows others
 	RefusedInfo = "argocd-agent/refused" // hub: this operation never ran; the value is the last operation that the spoke had finished
 )
 

@@ -187,7 +187,8 @@ func (StatusKind) ReadReplica(o *Object, w *Env) (ReplicaItem, bool) {
 	if !isMirror(operation) {
 		operation = nil
 	}
-	content := statusContent(withLastHealth(o.Get("status")), operation, reported(o.Get("status", "conditions"), w))
+	status := edited(withLastState(o.Get("status")), spokeTimes, "operationState")
+	content := statusContent(status, operation, reported(o.Get("status", "conditions"), w))
 	return ReplicaItem{Key: k, Content: content, Ownership: Ownership{Owned: true}}, content != nil
 }
 
@@ -227,13 +228,14 @@ func (s StatusKind) Merge(local *Object, k engine.Key, content, extra []byte, _ 
 	in := incoming{status: members(all.Get("status")), operation: all.Get("operation"), extra: readExtra(extra)}
 	d := edit(local)
 	operation, state := in.merge(local)
+	state, ahead := hubTimes(state, local.Get("status", "operationState"), w.ClockSkew)
 	setOrRemove(&d.top, "operation", operation)
 	setOrRemove(&in.status, "operationState", state)
 	reconciledAt := local.Get("status", "reconciledAt")
 	if len(extra) > 0 {
 		reconciledAt = nil
 		if in.extra.reconciledAt != "" {
-			reconciledAt = rawjson.Quote(in.extra.reconciledAt)
+			reconciledAt = rawjson.Quote(onHub(in.extra.reconciledAt, ahead))
 		}
 	}
 	setOrRemove(&in.status, "reconciledAt", reconciledAt)
@@ -318,8 +320,8 @@ func (in *incoming) accepted(id string) bool {
 
 // merge returns the operation and operation state of the hub's Application after this status.
 func (in *incoming) merge(local *Object) (operation, state []byte) {
-	before, beforeState := local.Get("operation"), local.Get("status", "operationState")
-	state = in.status.Get("operationState")
+	before, beforeState := local.Get("operation"), spokeTimes(local.Get("status", "operationState"))
+	state = spokeTimes(in.status.Get("operationState")) // no spoke sets our record
 	if rawjson.IsNull(state) {
 		state = nil
 	}

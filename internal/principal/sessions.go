@@ -185,7 +185,12 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 		c.CloseAfter(engine.Unavailable, "the hub failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
 		return
 	}
-	s.forward(c, engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}})
+	var skew engine.Time
+	if known, ok := s.conns.hello(c.Agent, hello.Epoch); ok && known.SkewSeconds != nil {
+		skew = engine.Time(*known.SkewSeconds) * engine.Second
+	}
+	_ = s.post(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, ClockSkew: skew, // fails if the connection or ctx ended
+		Input: engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}}})
 	s.forward(c, engine.Received{Session: c.ID, Message: hello})
 }
 

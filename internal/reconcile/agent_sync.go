@@ -3,6 +3,7 @@ package reconcile
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -148,11 +149,12 @@ func (l *agentSync) step(in engine.Input) {
 	}
 }
 
-func (l *agentSync) fromPeer(in engine.Input) {
-	if c, ok := in.(engine.Connected); ok {
+func (l *agentSync) fromPeer(in FromPeer) {
+	if c, ok := in.Input.(engine.Connected); ok {
 		l.fresh = c.Store
+		l.env.ClockSkew = time.Duration(in.ClockSkew) * time.Millisecond
 	}
-	l.step(in)
+	l.step(in.Input)
 }
 
 func (l *agentSync) handle(e engine.Effect) {

@@ -86,8 +86,9 @@ type Schema struct {
 
 // FromPeer has a connection's input: engine.Connected, Disconnected, Received.
 type FromPeer struct {
-	Agent string // empty on a spoke
-	Input engine.Input
+	Agent     string // empty on a spoke
+	Input     engine.Input
+	ClockSkew engine.Time // hub, with Connected: how far the agent's clock is ahead; zero if unknown
 }
 
 // Confirm is a user's confirmation of a hold.

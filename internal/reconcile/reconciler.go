@@ -171,7 +171,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		n.schema(in)
 	case FromPeer:
 		if l := n.syncs[in.Agent]; l != nil {
-			l.fromPeer(in.Input)
+			l.fromPeer(in)
 		}
 	case Confirm:
 		if l := n.syncs[in.Agent]; l != nil {

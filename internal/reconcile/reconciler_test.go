@@ -51,7 +51,8 @@ type pair struct {
 	wires    [2][]engine.Message // to the side
 	events   []engine.Event
 	session  uint64
-	revision uint64 // of both stores, when they connect; 0: 1
+	revision uint64      // of both stores, when they connect; 0: 1
+	skew     engine.Time // of the spoke's clock
 	writes   int
 	hook     func(kind.Side, Write) (done bool)
 	sent     func(engine.Message) // hears of what the hub sends; nil: nothing does
@@ -97,7 +98,7 @@ func openProject(name string) string {
 func (p *pair) connect() {
 	p.session++
 	revision := max(1, p.revision)
-	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: revision}}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", ClockSkew: p.skew, Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: revision}}})
 	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: p.session, Epoch: engine.Epoch{Incarnation: p.session}, Store: engine.Store{UID: "s", Revision: revision}}})
 	p.settle()
 }

@@ -297,7 +297,7 @@ func (l *ledger) refusals(o *kind.Object) {
 
 // operationName distinguishes an operation from others of the same Application.
 func operationName(t tree) string {
-	state := dig(t, "status", "operationState")
+	state := bySpokeClock(digTree(t, "status", "operationState"))
 	if id := infoOf(dig(state, "operation"), requestInfo); id != "" {
 		return id
 	}

@@ -117,7 +117,11 @@ func (e *end) begin() {
 	if e == e.c.agent {
 		e.p.readLease()
 	}
-	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Connected{
+	skew := engine.Time(0)
+	if e == e.c.hub {
+		skew = e.c.spoke.cluster.skew
+	}
+	e.p.step(reconcile.FromPeer{Agent: e.agentName(), ClockSkew: skew, Input: engine.Connected{
 		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev}}})
 	early := e.early
 	e.early = nil

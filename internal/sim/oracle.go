@@ -250,6 +250,9 @@ func plainStatus(t tree) tree {
 		s = tree{}
 	}
 	delete(s, "reconciledAt")
+	if state := digTree(s, "operationState"); state != nil {
+		s["operationState"] = bySpokeClock(state)
+	}
 	var conditions []any
 	for _, c := range digList(s, "conditions") {
 		if !strings.HasPrefix(digText(c, "type"), "Agent") {
@@ -261,4 +264,28 @@ func plainStatus(t tree) tree {
 		s["conditions"] = conditions
 	}
 	return s
+}
+
+// bySpokeClock is an operation state with the times of the spoke, which the hub records if it shows others.
+func bySpokeClock(state tree) tree {
+	const record = "argocd-agent/times"
+	started, finished, ok := strings.Cut(infoOf(dig(state, "operation"), record), " ")
+	if !ok {
+		return state
+	}
+	state, _ = copied(state).(tree)
+	state["startedAt"] = started
+	if finished != "" {
+		state["finishedAt"] = finished
+	}
+	var info []any
+	for _, e := range digList(state, "operation", "info") {
+		if digText(e, "name") != record {
+			info = append(info, e)
+		}
+	}
+	if put(state, info, "operation", "info"); len(info) == 0 {
+		cut(state, "operation", "info")
+	}
+	return state
 }

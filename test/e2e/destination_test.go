@@ -38,6 +38,7 @@ func TestDestinationMapping(t *testing.T) {
 
 	t.Run("an ApplicationSet on the hub fans out without a write loop", func(t *testing.T) { fansOut(t, w, api) })
 	t.Run("an ApplicationSet selects clusters by their facts", func(t *testing.T) { selectsByFacts(t, w) })
+	t.Run("an ApplicationSet with RollingSync waits for a disconnected agent", func(t *testing.T) { rollsOut(t, w, api) })
 	t.Run("an Application keeps its namespace", func(t *testing.T) { keepsItsNamespace(t, w) })
 	t.Run("an Application with a new destination moves without its workloads", func(t *testing.T) { moves(t, w) })
 	t.Run("sporadic API server errors lose nothing", func(t *testing.T) { survivesFaults(t, w, api) })
@@ -67,21 +68,7 @@ func fansOut(t *testing.T, w *testEnv, api *lab.FaultyAPI) {
 	}
 	w.agents["west"].spoke.app(lab.ArgoCDNamespace, "east").isAbsent(t)
 
-	// The ApplicationSet controller reconciles again. If it and the principal disagreed, both would write each time.
-	// Writes by Argo CD's own comparisons end.
-	const refresh = "argocd.argoproj.io/application-set-refresh"
-	writesOfApps := faultproxy.Match{Verbs: faultproxy.WriteVerbs, Path: regexp.MustCompile(`/applications/`)}
-	await(t, "the ApplicationSet controller to compare without anybody writing", func() error {
-		before := w.hub.app(lab.ArgoCDNamespace, "east").get(t)
-		api.ResetCounts()
-		set.patch(t, `{"metadata":{"annotations":{"`+refresh+`":"true"}}}`)
-		set.becomes(t, annotation(refresh, ""))
-		after := w.hub.app(lab.ArgoCDNamespace, "east").get(t)
-		if writes := api.Count(writesOfApps); writes > 0 || after.GetResourceVersion() != before.GetResourceVersion() {
-			return fmt.Errorf("%d writes of ours, and the Application went from %s to %s", writes, before.GetResourceVersion(), after.GetResourceVersion())
-		}
-		return nil
-	})
+	noWriteLoop(t, w, api, set, "east")
 
 	set.delete(t)
 	for _, name := range []string{"east", "west"} {
