@@ -69,16 +69,22 @@ func TestMigration_RestartsNoPod(t *testing.T) {
 // without agents does.
 func (w *testEnv) runHubController(t *testing.T) {
 	t.Helper()
-	binary := w.Command(t.Context(), "argocd").Path
 	metrics := w.freePort(t)
+	w.runOnHub(t, "argocd-application-controller", w.hub.Kubeconfig, "--redis="+w.hub.Redis.Address, "--repo-server="+w.hub.RepoServer, "--metrics-port="+metrics)
+	await(t, "the hub's controller", func() error { return healthy("http://" + net.JoinHostPort("127.0.0.1", metrics) + "/healthz") })
+}
+
+// runOnHub runs a component of Argo CD for the hub until the test ends.
+func (w *testEnv) runOnHub(t *testing.T, component, kubeconfig string, args ...string) {
+	t.Helper()
+	binary := w.Command(t.Context(), "argocd").Path
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := exec.CommandContext(ctx, binary, "--kubeconfig="+w.hub.Kubeconfig, "--namespace="+lab.ArgoCDNamespace, "--logformat=json",
-		"--redis="+w.hub.Redis.Address, "--repo-server="+w.hub.RepoServer, "--metrics-port="+metrics)
-	cmd.Args[0] = "argocd-application-controller"
+	cmd := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + lab.ArgoCDNamespace, "--logformat=json"}, args...)...)
+	cmd.Args[0] = component
 	folder := t.TempDir() // replaces a mount of the pod and is empty
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "ARGOCD_BINARY_NAME=argocd-application-controller", "ARGOCD_FAKE_IN_CLUSTER=true", "KUBECONFIG=" + w.hub.Kubeconfig,
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "ARGOCD_BINARY_NAME=" + component, "ARGOCD_FAKE_IN_CLUSTER=true", "KUBECONFIG=" + kubeconfig,
 		"REDIS_PASSWORD=" + w.hub.Redis.Password, "ARGOCD_TLS_DATA_PATH=" + folder, "ARGOCD_SSH_DATA_PATH=" + folder, "ARGOCD_GPG_DATA_PATH=" + folder, "ARGOCD_APP_CONF_PATH=" + folder}
-	log, err := os.Create(filepath.Join(w.logs(), "e2e-hub-controller.log"))
+	log, err := os.Create(filepath.Join(w.logs(), "e2e-"+component+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +93,13 @@ func (w *testEnv) runHubController(t *testing.T) {
 	started := make(chan error)
 	launches() <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
-		t.Fatalf("start the hub's controller: %v", err)
+		t.Fatalf("start %s: %v", component, err)
 	}
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()
 		_ = log.Close()
 	})
-	await(t, "the hub's controller", func() error { return healthy("http://" + net.JoinHostPort("127.0.0.1", metrics) + "/healthz") })
 }
 
 // directCluster is a cluster Secret with credentials of a cluster, as before the migration.

@@ -44,6 +44,9 @@ func overlay(t testing.TB, name string) map[string]*unstructured.Unstructured {
 	}
 	put(base+"/kustomization.yaml", address.ReplaceAllString(content, "install.yaml"))
 	put(base+"/install.yaml", read(t, argocdDir(t), "manifests", "install.yaml"))
+	if base == "hub" {
+		put(base+"/notifications.yaml", read(t, folder, "argocd", base, "notifications.yaml"))
+	}
 	built, errOut := run(t, kustomize, "build", filepath.Join(dir, name))
 	if errOut != "" {
 		t.Fatal(errOut)
