@@ -12,6 +12,7 @@ type redisSettings struct {
 
 	tls, insecure bool
 	ca            string
+	client        clientCertificate
 }
 
 // defaultRedis is the Service in Argo CD's manifests.
@@ -26,6 +27,9 @@ func (s *redisSettings) declare(f *flags, addressFlag, owner string) {
 	f.add("redis-tls-enabled", boolean(&s.tls, false), "Connect to Redis with TLS.")
 	f.add("redis-tls-ca-path", text(&s.ca, "FILE", ""), "PEM file with the trusted CA certificates for Redis.").
 		defaultText("the CA certificates of the system")
+	f.add("redis-tls-cert-path", text(&s.client.cert, "FILE", ""), "PEM file with the client certificate for Redis. Read for each connection.").
+		defaultText("no client certificate")
+	f.add("redis-tls-key-path", text(&s.client.key, "FILE", ""), "PEM file with the key of that certificate.")
 	f.add("redis-tls-insecure", boolean(&s.insecure, false), "Do not verify the certificate of Redis. For tests only.")
 }
 
@@ -34,7 +38,8 @@ func (s *redisSettings) check(f *flags, addressFlag string) {
 		f.failIf(addressFlag, checkAddress(s.address))
 	}
 	f.conflicts(s.directory != "", "redis-creds-dir-path", "both locate the same credentials", "redis-username", "redis-password")
-	f.requires(s.tls, "--redis-tls-enabled", "redis-tls-ca-path", "redis-tls-insecure")
+	f.requires(s.tls, "--redis-tls-enabled", "redis-tls-ca-path", "redis-tls-insecure", "redis-tls-cert-path", "redis-tls-key-path")
+	s.client.check(f, "redis-tls-cert-path", "redis-tls-key-path")
 	f.conflicts(s.insecure, "redis-tls-insecure", "no certificate is verified", "redis-tls-ca-path")
 }
 
@@ -47,7 +52,7 @@ func (s *redisSettings) endpoint() (e redis.Endpoint, err error) {
 		e.Credentials = redis.Fixed(s.username, s.password)
 	}
 	if s.tls {
-		e.TLS, err = clientTLS("Redis", s.address, s.ca, s.insecure)
+		e.TLS, err = clientTLS("Redis", s.address, s.ca, s.insecure, s.client)
 	}
 	return e, err
 }

@@ -13,6 +13,7 @@ type principalShared struct {
 	address   string
 	plaintext bool
 	ca        string
+	client    clientCertificate
 
 	redisMebibytes int
 }
@@ -29,6 +30,10 @@ func (s *principalShared) declare(f *flags) {
 	f.add("shared-repo-server-plaintext", boolean(&s.plaintext, false), "Connect to that repo-server without TLS.")
 	f.add("shared-repo-server-ca-path", text(&s.ca, "FILE", ""), "PEM file with the trusted CA certificates for that repo-server.").
 		defaultText("its certificate is not verified, as in Argo CD")
+	f.add("shared-repo-server-client-cert-path", text(&s.client.cert, "FILE", ""),
+		"PEM file with the client certificate for that repo-server, if it requires one (its --client-ca-path). Read for each connection.").
+		defaultText("no client certificate")
+	f.add("shared-repo-server-client-key-path", text(&s.client.key, "FILE", ""), "PEM file with the key of that certificate.")
 }
 
 func (s *principalShared) check(f *flags) {
@@ -38,7 +43,8 @@ func (s *principalShared) check(f *flags) {
 		}
 	}
 	f.failIf("shared-repo-server-address", checkAddress(s.address))
-	f.conflicts(s.plaintext, "shared-repo-server-plaintext", "there is no certificate to verify", "shared-repo-server-ca-path")
+	f.conflicts(s.plaintext, "shared-repo-server-plaintext", "there is no certificate to verify", "shared-repo-server-ca-path", "shared-repo-server-client-cert-path", "shared-repo-server-client-key-path")
+	s.client.check(f, "shared-repo-server-client-cert-path", "shared-repo-server-client-key-path")
 }
 
 func (s *principalShared) config(redis *redisSettings, cfg *principal.Config) (err error) {
@@ -48,6 +54,6 @@ func (s *principalShared) config(redis *redisSettings, cfg *principal.Config) (e
 	if cfg.Shared.Redis, err = redis.endpoint(); err != nil || s.plaintext {
 		return err
 	}
-	cfg.Shared.RepoServerTLS, err = clientTLS("the repo-server", s.address, s.ca, s.ca == "") // its certificate is self-signed
+	cfg.Shared.RepoServerTLS, err = clientTLS("the repo-server", s.address, s.ca, s.ca == "", s.client) // its certificate is self-signed
 	return err
 }

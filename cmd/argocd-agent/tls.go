@@ -77,9 +77,15 @@ func tls12Suites() map[string]uint16 {
 }
 
 // clientTLS returns the TLS configuration for a server of Argo CD. If ca is empty, it uses the CAs of the system.
-func clientTLS(server, address, ca string, insecure bool) (*tls.Config, error) {
+func clientTLS(server, address, ca string, insecure bool, client clientCertificate) (*tls.Config, error) {
 	host, _, _ := net.SplitHostPort(address)                                                         // a Unix socket has no host
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, InsecureSkipVerify: insecure} //nolint:gosec // set by the user
+	if client.cert != "" {
+		if _, err := client.load(nil); err != nil {
+			return nil, fmt.Errorf("read the client certificate for %s: %w", server, err)
+		}
+		cfg.GetClientCertificate = client.load
+	}
 	if ca == "" {
 		return cfg, nil
 	}
@@ -92,4 +98,18 @@ func clientTLS(server, address, ca string, insecure bool) (*tls.Config, error) {
 		return nil, fmt.Errorf("read the CA certificates of %s: no certificate in %s", server, ca)
 	}
 	return cfg, nil
+}
+
+// clientCertificate locates the client certificate for a server.
+type clientCertificate struct{ cert, key string }
+
+func (c clientCertificate) check(f *flags, cert, key string) {
+	f.requires(c.key != "", "--"+key, cert)
+	f.requires(c.cert != "", "--"+cert, key)
+}
+
+// load reads the files, so that a renewed certificate is used for the next connection.
+func (c clientCertificate) load(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	return &pair, err
 }

@@ -10,7 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 )
@@ -154,5 +158,39 @@ func TestArgoCDOverlays_HubIsConfiguredForAgents(t *testing.T) {
 	service := objects(t, render(t, onHub))["Service/argocd-agent-redis-proxy"]
 	if service == nil {
 		t.Error("the chart has no Service argocd-agent-redis-proxy")
+	}
+}
+
+// The NetworkPolicies of Argo CD close its Redis, with and without high availability. Those of the chart let our pods
+// connect to the pods behind the address of each.
+func TestChart_NetworkPoliciesReachRedis(t *testing.T) {
+	for _, manifests := range []string{"manifests/install.yaml", "manifests/ha/install.yaml"} {
+		argocd := objects(t, read(t, argocdDir(t), filepath.FromSlash(manifests)))
+		redis := argocd["Service/argocd-redis"]
+		if redis == nil {
+			redis = argocd["Service/argocd-redis-ha-haproxy"]
+		}
+		if redis == nil {
+			t.Fatalf("%s has no Redis", manifests)
+		}
+		pods, _, _ := unstructured.NestedStringMap(redis.Object, "spec", "selector")
+		for role, name := range map[string]string{onHub: "argocd-agent-principal-redis", onSpoke: "argocd-agent-agent-redis"} {
+			policy := objects(t, render(t, role))["NetworkPolicy/"+name]
+			if policy == nil {
+				t.Fatalf("%s: there is no %s", role, name)
+			}
+			var spec networkingv1.NetworkPolicySpec
+			content, _, _ := unstructured.NestedMap(policy.Object, "spec")
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &spec); err != nil {
+				t.Fatal(err)
+			}
+			selector, err := metav1.LabelSelectorAsSelector(&spec.PodSelector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !selector.Matches(labels.Set(pods)) {
+				t.Errorf("%s: %s selects %s, not the pods of %s", manifests, name, selector, redis.GetName())
+			}
+		}
 	}
 }

@@ -53,15 +53,19 @@ func TestEndpoint_TLS(t *testing.T) {
 	dir := t.TempDir()
 	pool := writeCertificate(t, dir)
 	port := freePort(t)
-	redis := startRedis(t, hubPassword, "--tls-port", port, "--tls-auth-clients", "no",
-		"--tls-cert-file", filepath.Join(dir, "tls.crt"), "--tls-key-file", filepath.Join(dir, "tls.key"))
+	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	redis := startRedis(t, hubPassword, "--tls-port", port, "--tls-auth-clients", "yes", "--tls-ca-cert-file", certificate,
+		"--tls-cert-file", certificate, "--tls-key-file", key)
 	address := "127.0.0.1:" + port
-	w := newWorld(t, func(c *Config) {
-		c.Hub = Endpoint{Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
-	})
-	w.agents["w1"].relay.Redis = Endpoint{
-		Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, Credentials: Fixed("", hubPassword),
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
 	}
+	withCertificate := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	w := newWorld(t, func(c *Config) {
+		c.Hub = Endpoint{Address: address, TLS: withCertificate}
+	})
+	w.agents["w1"].relay.Redis = Endpoint{Address: address, TLS: withCertificate, Credentials: Fixed("", hubPassword)}
 	redis.do("SET", treeKey("cart"), "tree")
 	c := w.user()
 	c.expect("+OK", "SET", "k", strings.Repeat("x", 1<<20))
@@ -72,6 +76,10 @@ func TestEndpoint_TLS(t *testing.T) {
 	stranger := Endpoint{Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
 	if _, err := stranger.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "with TLS") {
 		t.Errorf("an unknown certificate: %v", err)
+	}
+	anonymous := Endpoint{Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, Credentials: Fixed("", hubPassword)}
+	if _, err := anonymous.connect(t.Context()); err == nil {
+		t.Error("Redis accepts a client without a certificate")
 	}
 }
 

@@ -239,8 +239,10 @@ metadata:
     {{- include "argocd-agent.labels" $ | nindent 4 }}
 spec:
   podSelector:
-    matchLabels:
-      app.kubernetes.io/name: {{ get $.Values.argocd (index . 1 | camelcase | untitle) }}
+    matchExpressions:
+      {{- $names := list (get $.Values.argocd (index . 1 | camelcase | untitle)) }}
+      {{- if eq (index . 1) "redis" }}{{ $names = append $names "argocd-redis-ha-haproxy" }}{{ end }}
+      - {key: app.kubernetes.io/name, operator: In, values: [{{ join ", " (uniq $names) }}]}
   policyTypes: [Ingress]
   ingress:
     - from:
