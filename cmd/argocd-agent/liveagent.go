@@ -14,14 +14,15 @@ type agentLive struct {
 	secrets    resource.Secrets
 	callers    resource.Callers
 
-	reads, writes, create, logs, exec bool
+	reads, writes, create, logs, exec, orphans bool
 
 	redis redisSettings
 }
 
 // policyFlags are the flags of the live access policy.
 var policyFlags = []string{resource.SettingLevel, resource.SettingNamespaces, resource.SettingReads, resource.SettingWrites,
-	resource.SettingCreate, resource.SettingLogs, resource.SettingExec, resource.SettingSecrets, resource.SettingCallers}
+	resource.SettingCreate, resource.SettingLogs, resource.SettingExec, resource.SettingSecrets, resource.SettingCallers,
+	resource.SettingOrphans}
 
 // redisFlags are the flags of redisSettings with variables that Argo CD uses, too.
 var redisFlags = []string{"redis-addr", "redis-username", "redis-password", "redis-creds-dir-path"}
@@ -33,6 +34,9 @@ func (s *agentLive) declare(f *flags) {
 			"objects, logs and exec sessions. The permissions of the agent's ServiceAccount are the upper limit.")
 	f.add(resource.SettingLevel, cmdline.Choice(&s.level, resource.LevelApplications, resource.LevelNone, resource.LevelApplications, resource.LevelNamespaces, resource.LevelAll),
 		"Objects that the hub can access: none, those in the resource tree of an Application, in addition those in some namespaces, or all.")
+	f.add(resource.SettingOrphans, boolean(&s.orphans, false),
+		"At level application, include orphaned objects that the resource tree of an Application shows. An AppProject with "+
+			"orphanedResources shows every object in the namespaces of its Applications that belongs to no Application.")
 	f.add(resource.SettingNamespaces, list(&s.namespaces, "PATTERNS"),
 		"Namespaces for level namespaces. Comma-separated names, or patterns with * and ?.")
 	f.add(resource.SettingReads, boolean(&s.reads, true), "Allow reading objects.")
@@ -64,7 +68,7 @@ func (s *agentLive) check(f *flags) {
 }
 
 func (s *agentLive) policy() resource.Policy {
-	return resource.Policy{Level: s.level, Namespaces: s.namespaces, Secrets: s.secrets,
+	return resource.Policy{Level: s.level, Namespaces: s.namespaces, Secrets: s.secrets, Orphans: s.orphans,
 		NoReads: !s.reads, NoWrites: !s.writes, NoCreate: !s.create, NoLogs: !s.logs, NoExec: !s.exec}
 }
 

@@ -212,7 +212,7 @@ func (l *liveAccess) names() []string {
 func (l *liveAccess) treeChanged(app string, parts [][]byte) {
 	var nodes []resource.Node
 	for _, part := range parts {
-		more, err := resource.Nodes(part)
+		more, err := resource.Nodes(part, l.a.cfg.Live.Policy.Orphans)
 		if err != nil {
 			l.a.log.Warn("Failed to read resource tree", "application", strings.ReplaceAll(app, "_", "/"), "error", err)
 			return

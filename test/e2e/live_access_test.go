@@ -27,6 +27,7 @@ func TestLiveAccess(t *testing.T) {
 	t.Run("the cluster page", func(t *testing.T) { clusterPage(t, w) })
 	t.Run("interruptions", func(t *testing.T) { interruptions(t, w) })
 	t.Run("bad input", func(t *testing.T) { liveBadInput(t, w) })
+	t.Run("orphaned resources", func(t *testing.T) { orphans(t, w) })
 	t.Run("the agent's own policy", func(t *testing.T) { livePolicy(t, w) })
 }
 

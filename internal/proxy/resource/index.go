@@ -11,23 +11,32 @@ import (
 // Node is an object in the resource tree of an Application.
 type Node struct {
 	Group, Kind, Namespace, Name, UID string
+	Orphaned                          bool // it is in the namespace of the Application and belongs to none
 }
 
-// Nodes returns the objects of a resource tree in Argo CD's cache (uncompressed JSON), without orphaned objects.
-func Nodes(tree []byte) ([]Node, error) {
-	list := rawjson.Get(tree, "nodes")
+// Nodes returns the objects of a resource tree in Argo CD's cache (uncompressed JSON), with orphaned objects if they are
+// wanted.
+func Nodes(tree []byte, orphans bool) ([]Node, error) {
+	nodes, err := nodesOf(nil, rawjson.Get(tree, "nodes"), false)
+	if err != nil || !orphans {
+		return nodes, err
+	}
+	return nodesOf(nodes, rawjson.Get(tree, "orphanedNodes"), true)
+}
+
+func nodesOf(nodes []Node, list []byte, orphaned bool) ([]Node, error) {
 	if rawjson.IsNull(list) {
-		return nil, nil
+		return nodes, nil
 	}
 	elements, err := rawjson.Elements(list)
 	if err != nil {
 		return nil, fmt.Errorf("parse nodes of a resource tree: %w", err)
 	}
-	nodes := make([]Node, 0, len(elements))
+	nodes = slices.Grow(nodes, len(elements))
 	for _, e := range elements {
 		n := Node{
 			Group: rawjson.Text(e, "group"), Kind: rawjson.Text(e, "kind"), Namespace: rawjson.Text(e, "namespace"),
-			Name: rawjson.Text(e, "name"), UID: rawjson.Text(e, "uid"),
+			Name: rawjson.Text(e, "name"), UID: rawjson.Text(e, "uid"), Orphaned: orphaned,
 		}
 		if n.Kind != "" && n.Name != "" {
 			nodes = append(nodes, n)
@@ -40,9 +49,9 @@ func Nodes(tree []byte) ([]Node, error) {
 type Index struct {
 	mu         sync.RWMutex
 	apps       map[string][]Node
-	objects    map[Node]map[string]int    // without UID → Applications, how often
+	objects    map[Node]map[string]int    // as Node.object returns it → Applications, how often
 	subjects   map[[2]string]map[Node]int // namespace and name → nodes with UID, how often
-	namespaces map[string]map[string]int  // → Applications, how many objects
+	namespaces map[string]map[string]int  // → Applications, how many objects that are not orphaned
 }
 
 // Set replaces the objects of an Application. Without nodes, it removes the Application.
@@ -68,16 +77,24 @@ func (x *Index) Set(app string, nodes []Node) {
 
 func (x *Index) add(app string, n Node) {
 	put(x.subjects, [2]string{n.Namespace, n.Name}, n)
-	put(x.namespaces, n.Namespace, app)
-	n.UID = ""
-	put(x.objects, n, app)
+	if !n.Orphaned {
+		put(x.namespaces, n.Namespace, app)
+	}
+	put(x.objects, n.object(), app)
 }
 
 func (x *Index) remove(app string, n Node) {
 	take(x.subjects, [2]string{n.Namespace, n.Name}, n)
-	take(x.namespaces, n.Namespace, app)
-	n.UID = ""
-	take(x.objects, n, app)
+	if !n.Orphaned {
+		take(x.namespaces, n.Namespace, app)
+	}
+	take(x.objects, n.object(), app)
+}
+
+// object returns the node without what does not name the object.
+func (n Node) object() Node {
+	n.UID, n.Orphaned = "", false
+	return n
 }
 
 func put[K, V comparable](m map[K]map[V]int, key K, value V) {
@@ -104,8 +121,7 @@ func (x *Index) OwnerOf(group, kind, namespace, name string) (string, bool) {
 }
 
 func (x *Index) owner(n Node) (string, bool) {
-	n.UID = ""
-	for app := range x.objects[n] {
+	for app := range x.objects[n.object()] {
 		return app, true
 	}
 	return "", false

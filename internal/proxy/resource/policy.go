@@ -38,6 +38,7 @@ const (
 	SettingLogs       = "resource-proxy-logs"
 	SettingExec       = "resource-proxy-exec"
 	SettingSecrets    = "resource-proxy-secrets"
+	SettingOrphans    = "resource-proxy-orphans"
 )
 
 // Policy is what a workload cluster allows. The zero value is the default: all access to objects of Applications.
@@ -45,6 +46,9 @@ type Policy struct {
 	Level      Level    // If empty, LevelApplications.
 	Namespaces []string // for LevelNamespaces: names, or patterns with * and ?
 	Secrets    Secrets  // If empty, SecretsMasked.
+
+	// Orphans are orphaned objects that the resource tree of an Application shows. They count as objects of it.
+	Orphans bool
 
 	// Disabled access, at every level.
 	NoReads  bool // get, list, watch, and dry runs

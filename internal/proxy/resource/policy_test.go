@@ -250,15 +250,41 @@ func TestIndex_ForgetsRemovedObjects(t *testing.T) {
 
 func TestNodes_ParsesATree(t *testing.T) {
 	nodes, err := Nodes([]byte(`{"nodes":[{"version":"v1","kind":"Pod","namespace":"a","name":"p","uid":"u","parentRefs":[{"kind":"ReplicaSet","name":"r"}]},
-		{"group":"apps","kind":"Deployment","namespace":"a","name":"d"},{"kind":"","name":"x"}],"orphanedNodes":[{"kind":"Pod","name":"o"}]}`))
+		{"group":"apps","kind":"Deployment","namespace":"a","name":"d"},{"kind":"","name":"x"}],"orphanedNodes":[{"kind":"Pod","name":"o"}]}`), false)
 	want := []Node{{Kind: "Pod", Namespace: "a", Name: "p", UID: "u"}, {Group: "apps", Kind: "Deployment", Namespace: "a", Name: "d"}}
 	if err != nil || len(nodes) != 2 || nodes[0] != want[0] || nodes[1] != want[1] {
 		t.Errorf("got %+v, %v", nodes, err)
 	}
-	if _, err := Nodes([]byte(`{"nodes":{}}`)); err == nil {
+	if _, err := Nodes([]byte(`{"nodes":{}}`), false); err == nil {
 		t.Error("nodes that are no list were accepted")
 	}
-	if nodes, err := Nodes([]byte(`{}`)); err != nil || nodes != nil {
+	if nodes, err := Nodes([]byte(`{}`), true); err != nil || nodes != nil {
 		t.Errorf("an empty tree: %v, %v", nodes, err)
+	}
+	nodes, err = Nodes([]byte(`{"nodes":[{"kind":"Pod","name":"p"}],"orphanedNodes":[{"kind":"Pod","name":"o"}]}`), true)
+	if err != nil || len(nodes) != 2 || nodes[1] != (Node{Kind: "Pod", Name: "o", Orphaned: true}) {
+		t.Errorf("with orphans: %+v, %v", nodes, err)
+	}
+	if _, err := Nodes([]byte(`{"nodes":[],"orphanedNodes":{}}`), true); err == nil {
+		t.Error("orphans that are no list were accepted")
+	}
+}
+
+// An orphaned object can be accessed. It does not make its namespace one in which the hub can create objects.
+func TestIndex_Orphans(t *testing.T) {
+	var x Index
+	x.Set("shop", []Node{{Kind: "ConfigMap", Namespace: "shared", Name: "left", UID: "u", Orphaned: true}})
+	if app, ok := x.OwnerOf("", "ConfigMap", "shared", "left"); !ok || app != "shop" {
+		t.Errorf("the orphan belongs to %q, %v", app, ok)
+	}
+	if _, ok := x.OwnerOfSubject(Subject{Namespace: "shared", Name: "left", UID: "u"}); !ok {
+		t.Error("events of the orphan are not accessible")
+	}
+	if app, ok := x.HasNamespace("shared"); ok {
+		t.Errorf("the namespace belongs to %s", app)
+	}
+	x.Set("shop", nil)
+	if len(x.apps)+len(x.objects)+len(x.subjects)+len(x.namespaces) != 0 {
+		t.Errorf("something is left: %+v", &x)
 	}
 }
