@@ -114,4 +114,10 @@ func (q *queue) change(a *agentTasks, change func()) {
 	case len(a.waiting) == 0 && a.progress == 0:
 		delete(q.byAgent, a.agent)
 	}
+	if q.runnable == 0 { // no turn is left, only entries of agents whose tasks were removed
+		for _, other := range q.ready {
+			other.ready = false
+		}
+		q.ready = nil
+	}
 }

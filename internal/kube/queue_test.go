@@ -9,6 +9,41 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
+// Sessions that end before their tasks run leave nothing in the queue, for example during a write outage.
+func TestQueue_KeepsNothingOfEndedSessions(t *testing.T) {
+	q := queue{perAgent: 1}
+	one := func(agent string) queuedTask {
+		return queuedTask{agent: agent, session: true, cancel: func() reconcile.Input { return nil }}
+	}
+	for range 1000 {
+		q.add(one("w1"))
+		q.add(one("w1"))
+		q.removeSession("w1", false)
+	}
+	if len(q.ready) > 1 || len(q.byAgent) > 0 {
+		t.Errorf("%d turns of %d agents", len(q.ready), len(q.byAgent))
+	}
+	// An agent that waits for its task in progress gets its turn again.
+	for _, agent := range []string{"w1", "w1", "w2"} {
+		q.add(one(agent))
+	}
+	if first, ok := q.take(); !ok || first.agent != "w1" {
+		t.Fatalf("%+v", first)
+	}
+	q.removeSession("w2", false)
+	if again, ok := q.take(); ok {
+		t.Errorf("%+v", again)
+	}
+	q.done("w1")
+	if second, ok := q.take(); !ok || second.agent != "w1" {
+		t.Errorf("%+v", second)
+	}
+	q.done("w1")
+	if len(q.ready) > 0 || len(q.byAgent) > 0 || q.runnable != 0 || q.waiting != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
 // The queue does what one list per agent would: whatever is added, taken and removed, in whichever order. Agents take
 // turns, and none has more tasks in progress than permitted.
 func TestQueue_KeepsOrderOfEachAgent(t *testing.T) {

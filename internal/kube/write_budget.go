@@ -1,6 +1,9 @@
 package kube
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // writeBudget limits the long-term rate of writes for each agent. A write costs one unit, and one more for each
 // writeUnitBytes of the object, because the cost on the API server grows with its size. An agent that has used up its
@@ -10,13 +13,15 @@ type writeBudget struct {
 	interval time.Duration // in which an agent gets one unit
 	burst    int           // units that an agent can save
 
-	full map[string]time.Time // by agent: when its budget is complete again
+	full    map[string]time.Time // by agent: when its budget is complete again
+	sweepAt int                  // number of budgets at which the complete ones are dropped
 }
 
 const (
 	writeUnitBytes = 16 << 10
 
-	// maxBudgets is the number of budgets above which those that are complete are dropped.
+	// maxBudgets is the number of budgets at which those that are complete are dropped. If more are in use, it is twice
+	// their number.
 	maxBudgets = 1024
 )
 
@@ -28,12 +33,9 @@ func (b *writeBudget) charge(agent string, bytes int, now time.Time) (delay time
 	if b.full == nil {
 		b.full = map[string]time.Time{}
 	}
-	if len(b.full) >= maxBudgets {
-		for name, at := range b.full {
-			if at.Before(now) {
-				delete(b.full, name)
-			}
-		}
+	if len(b.full) >= max(b.sweepAt, maxBudgets) {
+		maps.DeleteFunc(b.full, func(_ string, at time.Time) bool { return at.Before(now) })
+		b.sweepAt = 2 * len(b.full)
 	}
 	at := b.full[agent]
 	if at.Before(now) {

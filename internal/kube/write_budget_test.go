@@ -47,6 +47,25 @@ func TestWriteBudget_DelaysOnlyTheAgentThatUsedItUp(t *testing.T) {
 	}
 }
 
+// With many active agents, the cost of a write does not grow with their number.
+func TestWriteBudget_ManyActiveAgents(t *testing.T) {
+	b := writeBudget{interval: time.Hour, burst: 10}
+	now := time.Unix(1000, 0)
+	for i := range 8 * maxBudgets {
+		b.charge(fmt.Sprint(i), 0, now)
+	}
+	if len(b.full) != 8*maxBudgets || b.sweepAt < len(b.full) {
+		t.Errorf("%d budgets, the next sweep is at %d", len(b.full), b.sweepAt)
+	}
+	now = now.Add(2 * time.Hour)
+	for i := range 9 * maxBudgets {
+		b.charge(fmt.Sprint("later", i), 0, now)
+	}
+	if len(b.full) > 10*maxBudgets {
+		t.Errorf("%d budgets are stored", len(b.full))
+	}
+}
+
 // acceptsAll is an API server that accepts every write at once.
 type acceptsAll struct{}
 
