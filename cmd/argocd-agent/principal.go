@@ -31,6 +31,7 @@ type principalSettings struct {
 	shared         principalShared
 	replicaAddress string
 	agentMebibytes int
+	namespaced     bool
 
 	disconnectedHealth string
 }
@@ -69,6 +70,9 @@ func (s *principalSettings) declare(f *flags) {
 		"Assign an Application to the agent that its destination names, in any namespace. If off, its namespace selects the agent.")
 	s.addReplication(f, "Namespaces of the hub whose Applications are replicated.",
 		"the agents' namespaces or, with --destination-based-mapping, Argo CD's namespace")
+	f.add("namespaced", boolean(&s.namespaced, false),
+		"Read and write Applications only in the namespaces of --allowed-namespaces, which must be names. Roles in these namespaces are "+
+			"enough. An agent with another namespace is refused.")
 	f.add("share-unscoped-repositories", boolean(&s.ShareUnscopedRepositories, false),
 		"Send repositories and credentials without a project to every managed agent. If off, they stay on the hub.")
 	f.add("sync-repository-trust", boolean(&s.SyncRepositoryTrust, false),
@@ -136,6 +140,7 @@ func (s *principalSettings) declare(f *flags) {
 }
 
 func (s *principalSettings) check(f *flags) {
+	s.checkNamespaced(f)
 	f.requires(s.NamespaceCreate.Enable, "--namespace-create-enable", "namespace-create-pattern", "namespace-create-labels")
 	if _, err := regexp.Compile(s.NamespaceCreate.Pattern); err != nil {
 		f.failIf("namespace-create-pattern", fmt.Errorf("not a regular expression: %w", err))
@@ -159,6 +164,23 @@ func (s *principalSettings) check(f *flags) {
 	if s.replicaAddress != "" {
 		f.failIf("replica-address", checkHost(s.replicaAddress))
 	}
+}
+
+// checkNamespaced checks that Roles in a fixed set of namespaces are enough. Namespaces that are created have no Roles.
+func (s *principalSettings) checkNamespaced(f *flags) {
+	if !s.namespaced {
+		return
+	}
+	if len(s.allowedNamespaces) == 0 {
+		f.fail("%s requires %s with the namespaces of the agents", f.name("namespaced"), f.name("allowed-namespaces"))
+	}
+	for _, namespace := range s.allowedNamespaces {
+		if err := dnsName(namespace, validation.IsDNS1123Label); err != nil {
+			f.fail("%s with %s: %w. Patterns are not possible", f.name("namespaced"), f.name("allowed-namespaces"), err)
+		}
+	}
+	f.conflicts(s.byDestination, "namespaced", "an Application could be in any namespace", "destination-based-mapping")
+	f.conflicts(s.NamespaceCreate.Enable, "namespaced", "the principal would have no Role in a new namespace", "namespace-create-enable")
 }
 
 func (s *principalSettings) checkIdentity(f *flags) {
@@ -212,6 +234,9 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	cfg.RequireRegistration = cfg.RequireRegistration && !s.live.selfRegister
 	if cfg.Cluster, cfg.Namespace, err = s.connect(); err != nil {
 		return err
+	}
+	if s.namespaced {
+		cfg.ApplicationNamespaces = slices.Compact(slices.Sorted(slices.Values(s.allowedNamespaces)))
 	}
 	cfg.PKINamespace = cmp.Or(s.issuing.namespace, cfg.Namespace)
 	if err = s.configureTLS(cfg); err != nil {

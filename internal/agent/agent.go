@@ -31,7 +31,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
-	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), saveNow: make(chan struct{}, 1),
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(nil), saveNow: make(chan struct{}, 1),
 		writeLatency: observe.NewWriteLatency(metricPrefix), commands: command.New(cfg.Audit, audit.Spoke)}
 	a.policies = newPolicies(a)
 	return a.run(ctx)
@@ -42,7 +42,7 @@ func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
-		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
+		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0, nil), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast, MayRestore: a.mayRestore, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()

@@ -73,6 +73,10 @@ func (c *Collector) Follow(in reconcile.Input) {
 		}
 		before := c.apps
 		c.apps = make(map[[2]string]*app, len(in.Objects))
+		if in.Namespace != "" { // a list of this namespace only
+			maps.Copy(c.apps, before)
+			maps.DeleteFunc(c.apps, func(key [2]string, _ *app) bool { return key[0] == in.Namespace })
+		}
 		for _, o := range in.Objects {
 			key := [2]string{o.Namespace(), o.Name()}
 			if known := before[key]; known != nil {

@@ -42,7 +42,11 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 	if !e.common(ctx, hub, principalDeployment, hub.principalSettings, "argocd-server", k) {
 		return e.found, nil
 	}
-	e.permissions(ctx, hub, "argocd-agent-principal", "principal")
+	var namespaces []string
+	if k.settings.on("namespaced") {
+		namespaces = commaList(k.settings.get("allowed-namespaces"))
+	}
+	e.permissions(ctx, hub, "argocd-agent-principal", "principal", namespaces)
 	k.bundle = e.trustedCAs(ctx, hub, "argocd-agentctl pki init; or create the Secret with cert-manager")
 	leaf := e.certificate(ctx, hub, pki.PrincipalSecret, "argocd-agentctl pki issue principal --upsert --dns NAME", x509.ExtKeyUsageServerAuth, k.bundle)
 	host := ""
@@ -77,7 +81,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 		return e.found, nil
 	}
 	e.argoOnSpoke(k)
-	e.permissions(ctx, spoke, "argocd-agent-agent", "agent")
+	e.permissions(ctx, spoke, "argocd-agent-agent", "agent", nil)
 	rejoin := "create a token on the hub with `argocd-agentctl agent join-token` and use it on this cluster"
 	k.bundle = e.trustedCAs(ctx, spoke, rejoin)
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {

@@ -18,6 +18,7 @@ import (
 type permission struct {
 	group, resource, name, verb string
 	clusterWide                 bool
+	namespace                   string // if empty and not clusterWide, that of Argo CD
 }
 
 func (r permission) String() string {
@@ -28,18 +29,44 @@ func (r permission) String() string {
 	if r.name != "" {
 		resource += " " + r.name
 	}
-	if r.clusterWide {
+	switch {
+	case r.clusterWide:
 		resource += " in all namespaces"
+	case r.namespace != "":
+		resource += " in namespace " + r.namespace
 	}
 	return r.verb + " " + resource
 }
 
-// requiredPermissions returns the permissions in the manifests of this version for principal or agent.
-func requiredPermissions(component string) ([]permission, error) {
-	manifests, err := install.RBAC(component)
+// requiredPermissions returns the permissions in the manifests of this version for principal or agent. If there are
+// namespaces, they are those of a principal with --namespaced.
+func requiredPermissions(component string, namespaces []string) ([]permission, error) {
+	if len(namespaces) == 0 {
+		manifests, err := install.RBAC(component)
+		if err != nil {
+			return nil, err
+		}
+		return permissionsIn(manifests, component)
+	}
+	own, each, err := install.NamespacedRBAC()
 	if err != nil {
 		return nil, err
 	}
+	all, err := permissionsIn(own, component)
+	if err != nil {
+		return nil, err
+	}
+	inEach, err := permissionsIn(each, component)
+	for _, namespace := range namespaces {
+		for _, one := range inEach {
+			one.namespace = namespace
+			all = append(all, one)
+		}
+	}
+	return all, err
+}
+
+func permissionsIn(manifests []byte, component string) ([]permission, error) {
 	var all []permission
 	for document := range strings.SplitSeq(string(manifests), "\n---\n") {
 		var role rbacv1.ClusterRole // a Role has the same form
@@ -64,7 +91,7 @@ func expandRules(rules []rbacv1.PolicyRule, clusterWide bool) []permission {
 			for _, resource := range rule.Resources {
 				for _, name := range names {
 					for _, verb := range rule.Verbs {
-						all = append(all, permission{group, resource, name, verb, clusterWide})
+						all = append(all, permission{group: group, resource: resource, name: name, verb: verb, clusterWide: clusterWide})
 					}
 				}
 			}
@@ -74,8 +101,8 @@ func expandRules(rules []rbacv1.PolicyRule, clusterWide bool) []permission {
 }
 
 // permissions checks the permissions of a ServiceAccount with access reviews.
-func (e *checkRun) permissions(ctx context.Context, c *cluster, account, component string) {
-	all, err := requiredPermissions(component)
+func (e *checkRun) permissions(ctx context.Context, c *cluster, account, component string, namespaces []string) {
+	all, err := requiredPermissions(component, namespaces)
 	if err != nil {
 		e.skipped("rbac", err)
 		return
@@ -122,14 +149,24 @@ func (e *checkRun) permissions(ctx context.Context, c *cluster, account, compone
 	if len(denied) > 6 {
 		shown += fmt.Sprintf("; and %d more", len(denied)-6)
 	}
-	e.problem("rbac", "apply the chart or install/kustomize/"+component+"/rbac.yaml of this version", "ServiceAccount %s lacks permissions: %s", account, shown)
+	files := "/rbac.yaml"
+	switch {
+	case len(namespaces) > 0:
+		files += " and, in each namespace of --allowed-namespaces, rbac-namespaced.yaml"
+	case component == "principal":
+		files += " and rbac-all-namespaces.yaml"
+	}
+	e.problem("rbac", "apply the chart or install/kustomize/"+component+files+" of this version", "ServiceAccount %s lacks permissions: %s", account, shown)
 }
 
 func (r permission) attributes(namespace string) *authorizationv1.ResourceAttributes {
 	resource, sub, _ := strings.Cut(r.resource, "/")
 	a := &authorizationv1.ResourceAttributes{Group: r.group, Resource: resource, Subresource: sub, Name: r.name, Verb: r.verb, Namespace: namespace}
-	if r.clusterWide {
+	switch {
+	case r.clusterWide:
 		a.Namespace = ""
+	case r.namespace != "":
+		a.Namespace = r.namespace
 	}
 	return a
 }

@@ -174,21 +174,35 @@ func connectProxy(t *testing.T, to string) string {
 }
 
 func TestRequiredPermissions_MatchManifests(t *testing.T) {
-	for component, wanted := range map[string][]string{
-		"principal": {"watch applications.argoproj.io in all namespaces", "patch agents/status.argocd-agent.argoproj-labs.io", "create secrets"},
-		"agent":     {"get namespaces kube-system in all namespaces", "update applications.argoproj.io", "patch leases.coordination.k8s.io"},
+	for _, tc := range []struct {
+		component           string
+		namespaces          []string
+		wanted, notRequired []string
+	}{
+		{"principal", nil, []string{"watch applications.argoproj.io in all namespaces", "patch agents/status.argocd-agent.argoproj-labs.io", "create secrets"}, nil},
+		{"principal", []string{"w1", "w2"}, []string{"watch applications.argoproj.io in namespace w1", "delete applications.argoproj.io in namespace w2", "create secrets",
+			"get namespaces kube-system in all namespaces"}, []string{"watch applications.argoproj.io in all namespaces"}},
+		{"agent", nil, []string{"get namespaces kube-system in all namespaces", "update applications.argoproj.io", "patch leases.coordination.k8s.io"}, nil},
 	} {
-		all, err := requiredPermissions(component)
+		all, err := requiredPermissions(tc.component, tc.namespaces)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var permissions []string
 		for _, r := range all {
 			permissions = append(permissions, r.String())
+			if got := r.attributes("argocd").Namespace; r.namespace != "" && got != r.namespace || r.clusterWide && got != "" {
+				t.Errorf("%s is checked in namespace %q", r, got)
+			}
 		}
-		for _, one := range wanted {
+		for _, one := range tc.wanted {
 			if !slices.Contains(permissions, one) {
-				t.Errorf("%s: %q is not among %q", component, one, permissions)
+				t.Errorf("%s: %q is not among %q", tc.component, one, permissions)
+			}
+		}
+		for _, one := range tc.notRequired {
+			if slices.Contains(permissions, one) {
+				t.Errorf("%s: %q is among %q", tc.component, one, permissions)
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type RegistryConfig struct {
 	Client       *kube.Client
 	Namespace    string // of Argo CD
 	Mapping      kind.Mapping
+	Namespaces   []string                                     // in which Applications are read; if empty, all
 	Limits       kind.Limits                                  // of agents without limits of their own
 	ProxyAddress string                                       // host:port of the resource proxy
 	Post         func(context.Context, reconcile.Input) error // receives registrations and confirmations

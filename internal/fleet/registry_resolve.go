@@ -99,8 +99,16 @@ func (r *Registry) deactivate(agent string) {
 }
 
 // conflict returns why a registration cannot be active. Two agents in one namespace would share Applications, and an agent
-// in the Argo CD namespace would own those of the hub.
+// in the Argo CD namespace would own those of the hub. If Applications are not read in all namespaces, those of an agent
+// elsewhere would seem to be gone.
 func (r *Registry) conflict(reg Registration) string {
+	switch {
+	case len(r.cfg.Namespaces) == 0:
+	case !reg.hasNamespace():
+		return "The principal runs with --namespaced, and the Agent is mapped by destination. Set spec.mapping of the Agent to namespace."
+	case !slices.Contains(r.cfg.Namespaces, reg.Agent.HubNamespace):
+		return fmt.Sprintf("The principal runs with --namespaced and does not read namespace %s. Add it to --allowed-namespaces and create the Role there.", reg.Agent.HubNamespace)
+	}
 	if !reg.hasNamespace() {
 		return ""
 	}

@@ -217,6 +217,26 @@ func TestRegistry_NamespaceConflict(t *testing.T) {
 	d.says("register f managed a")
 }
 
+// The Applications of an agent whose namespace is not read would seem to be gone, so it is not registered.
+func TestRegistry_NamespaceThatIsNotRead(t *testing.T) {
+	d := newTestRegistry(t)
+	d.cfg.Namespaces = []string{"a", "b"}
+	d.see(agent("a", 1, "managed"))
+	d.see(agent("c", 2, "managed"))
+	d.see(agent("d", 3, "autonomous"))
+	d.see(agent("e", 4, "managed", inNamespace("b"), func(a *v1alpha1.Agent) { a.Spec.Mapping = "destination" }))
+	d.says("register a managed a")
+	for name, want := range map[string]string{"c": "does not read namespace c", "d": "does not read namespace d", "e": "Set spec.mapping of the Agent to namespace"} {
+		if why := d.InvalidReason(name); !strings.Contains(why, want) {
+			t.Errorf("%s is refused because %q", name, why)
+		}
+	}
+	d.see(agent("a", 5, "managed", inNamespace("c")))
+	d.says("unregister a")
+	d.see(agent("c", 6, "managed", inNamespace("b")))
+	d.says("register c managed b")
+}
+
 func TestRegistry_ConfirmedClusterStartsNewHistory(t *testing.T) {
 	d := newTestRegistry(t)
 	d.see(agent("a", 1, "managed"))

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -11,15 +12,33 @@ import (
 
 // Readiness knows which resources the reconcile core has read.
 type Readiness struct {
-	ready chan struct{}
+	ready   chan struct{}
+	watches []watched // of the core
 
 	mu       sync.Mutex
-	readable map[kind.Resource]bool
+	readable map[watched]bool
 }
 
-// NewReadiness returns a Readiness before the first input.
-func NewReadiness() *Readiness {
-	return &Readiness{ready: make(chan struct{}), readable: map[kind.Resource]bool{}}
+// watched is a resource, or a part of it.
+type watched struct {
+	resource  kind.Resource
+	namespace string // as in reconcile.List
+}
+
+func (w watched) String() string {
+	if w.namespace == "" {
+		return w.resource.Plural
+	}
+	return w.resource.Plural + " in namespace " + w.namespace
+}
+
+// NewReadiness returns a Readiness before the first input. Namespaces are the ApplicationNamespaces of the core.
+func NewReadiness(namespaces []string) *Readiness {
+	r := &Readiness{ready: make(chan struct{}), readable: map[watched]bool{}}
+	for _, w := range KindWatches("", true, namespaces) {
+		r.watches = append(r.watches, watched{w.Resource, w.part()})
+	}
+	return r
 }
 
 // Ready is closed when all resources were listed or found unreadable. The readable ones are replicated nevertheless.
@@ -27,21 +46,24 @@ func (o *Readiness) Ready() <-chan struct{} { return o.ready }
 
 // Follow records an input that the core has processed.
 func (o *Readiness) Follow(in reconcile.Input) {
-	var r kind.Resource
+	var w watched
 	readable := false
 	switch in := in.(type) {
 	case reconcile.List:
-		r, readable = in.Resource, true
+		w, readable = watched{in.Resource, in.Namespace}, true
 	case reconcile.Unreadable:
-		r = in.Resource
+		w = watched{in.Resource, in.Namespace}
 	default:
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !slices.Contains(o.watches, w) {
+		return
+	}
 	before := len(o.readable)
-	o.readable[r] = readable
-	if all := len(reconcile.Resources()); before < all && len(o.readable) == all {
+	o.readable[w] = readable
+	if all := len(o.watches); before < all && len(o.readable) == all {
 		close(o.ready)
 	}
 }
@@ -51,9 +73,9 @@ func (o *Readiness) Check() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var missing []string
-	for _, r := range reconcile.Resources() {
-		if !o.readable[r] {
-			missing = append(missing, r.Plural)
+	for _, w := range o.watches {
+		if !o.readable[w] {
+			missing = append(missing, w.String())
 		}
 	}
 	if len(missing) > 0 {

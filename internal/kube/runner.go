@@ -24,7 +24,7 @@ type Runner struct {
 	inbox    chan any             // reconcile.Input or func(*reconcile.Reconciler)
 	peers    chan reconcile.Input // from connections; without a buffer, so that one connection has one input waiting
 	watchers map[Watch]*Watcher
-	own      map[kind.Resource]*Watcher // of the core
+	own      map[kind.Resource][]*Watcher // of the core
 	writer   *Writer
 	started  time.Time
 }
@@ -72,15 +72,23 @@ type Handlers struct {
 }
 
 // KindWatches returns the watches of all kinds. Applications outside Argo CD's namespace are watched only if anyNamespace is
-// set.
-func KindWatches(argoNamespace string, anyNamespace bool) []Watch {
+// set. If there are namespaces, they are watched in these, each by itself, so that no permission for all namespaces is
+// needed. The core must have the same ApplicationNamespaces.
+func KindWatches(argoNamespace string, anyNamespace bool, namespaces []string) []Watch {
 	var out []Watch
 	for _, w := range kind.Watches(kind.All()) {
-		namespace := argoNamespace
-		if w.AnyNamespace && anyNamespace {
-			namespace = ""
+		one := Watch{Resource: w.Resource, Namespace: argoNamespace, Selector: w.Selector}
+		switch {
+		case w.AnyNamespace && len(namespaces) > 0:
+			for _, namespace := range namespaces {
+				one.Namespace, one.Part = namespace, true
+				out = append(out, one)
+			}
+			continue
+		case w.AnyNamespace && anyNamespace:
+			one.Namespace = ""
 		}
-		out = append(out, Watch{Resource: w.Resource, Namespace: namespace, Selector: w.Selector})
+		out = append(out, one)
 	}
 	return out
 }
@@ -90,9 +98,9 @@ const inboxSize = 1024
 
 // NewRunner returns a runner. It does nothing until Run.
 func NewRunner(c *Client, cfg RunnerConfig) *Runner {
-	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), peers: make(chan reconcile.Input), watchers: map[Watch]*Watcher{}, own: map[kind.Resource]*Watcher{}, started: time.Now()}
+	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), peers: make(chan reconcile.Input), watchers: map[Watch]*Watcher{}, own: map[kind.Resource][]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
-		h.own[w.Resource] = h.Watch(w, h.Post)
+		h.own[w.Resource] = append(h.own[w.Resource], h.Watch(w, h.Post))
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
 	h.writer.deleted = cfg.Deleted
@@ -268,7 +276,7 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 		case reconcile.Abandon:
 			h.writer.Abandon(ctx, e.Agent, true)
 		case reconcile.Relist:
-			if w := h.own[e.Resource]; w != nil {
+			for _, w := range h.own[e.Resource] {
 				w.Relist()
 			}
 		case reconcile.ToPeer:

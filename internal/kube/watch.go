@@ -27,6 +27,15 @@ type Watch struct {
 	Name      string // If empty, all objects.
 	Selector  string // label selector
 	Metadata  bool   // only metadata is read
+	Part      bool   // other namespaces have their own watches, so its lists have only the objects of Namespace
+}
+
+// part returns the namespace of inputs, which is empty if the watch has everything that is read of its resource.
+func (w Watch) part() string {
+	if w.Part {
+		return w.Namespace
+	}
+	return ""
 }
 
 func (w Watch) listKind() string {
@@ -77,6 +86,9 @@ func NewWatcher(c *Client, w Watch, sink Sink, log *slog.Logger, jitter func() f
 	log = log.With("resource", w.Resource.Plural)
 	if w.Name != "" {
 		log = log.With("name", w.Name)
+	}
+	if w.Part {
+		log = log.With("namespace", w.Namespace)
 	}
 	return &Watcher{client: c, watch: w, sink: sink, jitter: jitter, relist: make(chan struct{}, 1), log: log}
 }
@@ -130,7 +142,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.log.WarnContext(ctx, "Failed to read objects, retrying", "error", reason)
 		}
 		if changed || w.listed {
-			if err := w.sink(ctx, reconcile.Unreadable{Resource: w.watch.Resource, Reason: reason}); err != nil {
+			if err := w.sink(ctx, reconcile.Unreadable{Resource: w.watch.Resource, Namespace: w.watch.part(), Reason: reason}); err != nil {
 				return err
 			}
 			w.listed = false
@@ -181,7 +193,7 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	if err := w.checkRevision(revision); err != nil {
 		return err
 	}
-	if err := w.sink(ctx, reconcile.List{Resource: w.watch.Resource, Objects: objects, Revision: ParseResourceVersion(revision)}); err != nil {
+	if err := w.sink(ctx, reconcile.List{Resource: w.watch.Resource, Namespace: w.watch.part(), Objects: objects, Revision: ParseResourceVersion(revision)}); err != nil {
 		return err
 	}
 	w.listed = true
@@ -321,7 +333,7 @@ func (w *Watcher) watchFrom(ctx context.Context, revision string) (string, error
 func (w *Watcher) input(event string, object []byte) (reconcile.Input, string, error) {
 	if event == "BOOKMARK" {
 		at := rawjson.Text(object, "metadata", "resourceVersion")
-		return reconcile.Bookmark{Resource: w.watch.Resource, Revision: ParseResourceVersion(at)}, at, nil
+		return reconcile.Bookmark{Resource: w.watch.Resource, Namespace: w.watch.part(), Revision: ParseResourceVersion(at)}, at, nil
 	}
 	o, err := parse(object)
 	if err != nil {

@@ -32,6 +32,7 @@ type Config struct {
 	// What is replicated.
 	Mapping                   kind.Mapping
 	AllowedNamespaces         []string // globs
+	ApplicationNamespaces     []string // in which Applications are read and written; if empty, all
 	LabelSelector             kind.Selector
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool

@@ -118,7 +118,7 @@ type principal struct {
 
 // assemble connects the parts of a principal. Nothing happens until start.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
+	p := &principal{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(cfg.ApplicationNamespaces), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log),
 		commands: command.New(cfg.Audit, audit.Hub)}
 	p.reconciler = reconcile.New(reconcile.Config{
@@ -126,13 +126,13 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
-		FleetCheck: true,
+		FleetCheck: true, ApplicationNamespaces: cfg.ApplicationNamespaces,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
-		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
+		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true, cfg.ApplicationNamespaces), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
-	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
+	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Namespaces: cfg.ApplicationNamespaces, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,

@@ -63,7 +63,7 @@ func TestProbes_APIServerUnreachable(t *testing.T) {
 func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		p := &principal{registry: fleettest.NewRegistry(t), objects: kube.NewReadiness(), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
+		p := &principal{registry: fleettest.NewRegistry(t), objects: kube.NewReadiness(nil), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
 		ended := make(chan error, 1)
 		go func() { ended <- p.waitForInitialSync(t.Context()) }()
 		for _, read := range []func(){func() {

@@ -13,6 +13,12 @@ import (
 // No object of the hub arrives by two watches. Secrets are selected, because the principal must not read all of them. CRDs
 // are selected by name, because of the permissions.
 func TestRun_WatchesEachObjectOnce(t *testing.T) {
+	t.Run("in all namespaces", func(t *testing.T) { watchesEachObjectOnce(t, nil) })
+	t.Run("namespaced", func(t *testing.T) { watchesEachObjectOnce(t, []string{"w1", "w2"}) })
+}
+
+func watchesEachObjectOnce(t *testing.T, namespaces []string) {
+	t.Helper()
 	want := map[string]int{
 		"/apis/argoproj.io/v1alpha1/applications":                                                        1,
 		"/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects":                                       1,
@@ -25,6 +31,12 @@ func TestRun_WatchesEachObjectOnce(t *testing.T) {
 		"/api/v1/namespaces/argocd/secrets argocd-agent.argoproj-labs.io/agent-name":                     1,
 		"/api/v1/namespaces/argocd/secrets argocd.argoproj.io/secret-type in (repository,repo-creds)":    1,
 	}
+	if len(namespaces) > 0 {
+		delete(want, "/apis/argoproj.io/v1alpha1/applications")
+	}
+	for _, namespace := range namespaces {
+		want["/apis/argoproj.io/v1alpha1/namespaces/"+namespace+"/applications"] = 1
+	}
 	h := &replicated{t: t, api: newMemoryAPI(t)}
 	h.declare("w1")
 	address := h.start("first", func(cfg *Config) {
@@ -34,6 +46,7 @@ func TestRun_WatchesEachObjectOnce(t *testing.T) {
 		}
 		cfg.Live.Resource, cfg.Live.ResourceTLS = listener, &tls.Config{MinVersion: tls.VersionTLS13,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("no client connects") }}
+		cfg.ApplicationNamespaces = namespaces
 		cfg.Secrets = map[string]func(map[string][]byte) error{"argocd-agent-ca": func(map[string][]byte) error { return nil }}
 	})
 	agent := h.call(address, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 1})

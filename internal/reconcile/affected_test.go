@@ -86,7 +86,7 @@ func TestAffected_ProjectEventReachesOnlyItsAgents(t *testing.T) {
 }
 
 func TestAffected_FindsApplicationsByNamespaceAndDestination(t *testing.T) {
-	c := newCache(Resources())
+	c := newCache(Resources(), nil)
 	put := func(namespace, name, destination string, revision int) *kind.Object {
 		t.Helper()
 		o, err := kind.Parse([]byte(fmt.Sprintf(`{"metadata":{"namespace":%q,"name":%q,"resourceVersion":"%d"},"spec":{"destination":{"name":%q}}}`, namespace, name, revision, destination)))

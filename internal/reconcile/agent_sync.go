@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -279,7 +280,8 @@ func (l *agentSync) staleResources(seen []engine.Seen) []kind.Resource {
 			continue
 		}
 		for _, r := range reads(sc.kind) {
-			if t := l.reconciler.cache.tables[r]; t.complete && t.frontier < s.Revision && !slices.Contains(out, r) {
+			behind := func(p *part) bool { return p.complete && p.frontier < s.Revision }
+			if slices.ContainsFunc(l.parts(r), behind) && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
 		}
@@ -305,7 +307,9 @@ func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte
 func (l *agentSync) Revision(scope string) uint64 {
 	newest := uint64(0)
 	for _, r := range reads(l.scope(scope).kind) {
-		newest = max(newest, l.reconciler.cache.tables[r].newest)
+		for _, p := range l.parts(r) {
+			newest = max(newest, p.newest)
+		}
 	}
 	return newest
 }
@@ -338,12 +342,11 @@ func (l *agentSync) object(s *scope, key engine.Key) *kind.Object {
 // View implements engine.Source. The result of an own write does not count: it is newer than changes of other objects
 // that the watch has not shown yet.
 func (l *agentSync) View(scope string) (least, most uint64) {
-	for i, r := range reads(l.scope(scope).kind) {
-		t := l.reconciler.cache.tables[r]
-		if i == 0 || t.frontier < least {
-			least = t.frontier
+	least = math.MaxUint64
+	for _, r := range reads(l.scope(scope).kind) {
+		for _, p := range l.parts(r) {
+			least, most = min(least, p.frontier), max(most, p.frontier)
 		}
-		most = max(most, t.frontier)
 	}
 	return least, most
 }

@@ -25,25 +25,21 @@ type cache struct {
 type index map[string][]*kind.Object
 
 type table struct {
-	objects  map[objectName]*kind.Object
-	complete bool
-	read     bool // it was complete once
-	reason   string
-	listAt   engine.Time // earliest time of the next list
-	frontier uint64      // everything up to this revision was seen
-	newest   uint64      // highest revision of an object
-
-	// gone has the UIDs of objects that are known to be gone before the watch reports it. Until then the watch may
-	// still report them as present.
-	gone map[string]bool
+	objects map[objectName]*kind.Object
+	listAt  engine.Time // earliest time of the next list
+	parts   parts
 }
 
 type objectName struct{ namespace, name string }
 
-func newCache(resources []kind.Resource) *cache {
+// newCache returns an empty cache. If there are namespaces, Applications are watched in each of them by itself.
+func newCache(resources []kind.Resource, namespaces []string) *cache {
 	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}}
 	for _, r := range resources {
-		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, gone: map[string]bool{}, reason: "not read yet"}
+		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, parts: newParts(nil)}
+		if r == kind.Applications {
+			c.tables[r].parts = newParts(namespaces)
+		}
 	}
 	return c
 }
@@ -67,7 +63,8 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 		return old, false
 	}
 	t.objects[nameOf(o)] = o
-	t.newest = max(t.newest, rev)
+	p := t.parts.of(o.Namespace())
+	p.newest = max(p.newest, rev)
 	if r == kind.Applications {
 		c.byNS.put(o.Namespace(), o)
 		c.byDestination.move(old, o, kind.DestinationOf)

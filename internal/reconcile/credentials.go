@@ -23,7 +23,7 @@ type arrivals struct {
 
 // credentialsArrived records that credentials were written.
 func (n *Reconciler) credentialsArrived(secret *kind.Object) {
-	if n.cfg.Side != kind.Spoke || !n.cache.tables[kind.Secrets].complete || !(kind.RepositoryKind{}).Matches(secret) {
+	if n.cfg.Side != kind.Spoke || !n.cache.tables[kind.Secrets].parts.complete() || !(kind.RepositoryKind{}).Matches(secret) {
 		return
 	}
 	project := kind.RepositoryProject(secret)

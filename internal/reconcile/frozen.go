@@ -23,7 +23,7 @@ type placements struct {
 // unreadable, known rules stay, and nothing is concluded about unknown ones.
 func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 	t := n.cache.tables[kind.AppProjects]
-	if !t.read {
+	if !t.parts.read() {
 		return nil, false
 	}
 	if known := n.placements.rules[project]; known != nil {
@@ -31,7 +31,7 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 	}
 	rules := kind.ReadProjectRules(project, n.envWithoutAgent())
 	if rules == nil {
-		return nil, t.complete
+		return nil, t.parts.complete()
 	}
 	n.placements.rules[project] = rules
 	return rules, true

@@ -27,21 +27,24 @@ type Deleted struct {
 
 // List is a complete and consistent list of a resource. Other cached objects are gone.
 type List struct {
-	Resource kind.Resource
-	Objects  []*kind.Object
-	Revision uint64
+	Resource  kind.Resource
+	Namespace string // if not empty, of this namespace only, which has its own watch
+	Objects   []*kind.Object
+	Revision  uint64
 }
 
 // Unreadable reports that a resource cannot be read, and why. It ends with the next List.
 type Unreadable struct {
-	Resource kind.Resource
-	Reason   string
+	Resource  kind.Resource
+	Namespace string // as in List
+	Reason    string
 }
 
 // Bookmark reports how far the watch of a resource is.
 type Bookmark struct {
-	Resource kind.Resource
-	Revision uint64
+	Resource  kind.Resource
+	Namespace string // as in List
+	Revision  uint64
 }
 
 // WriteResult answers a Write.

@@ -189,7 +189,7 @@ func (n *Reconciler) stored(ref kind.Ref, o *kind.Object) {
 	switch {
 	case o.IsDeleting() && len(o.Finalizers()) == 0:
 		n.knownGone(ref, o.UID(), revision(o))
-	case n.cache.get(ref) == nil && revision(o) <= n.cache.tables[ref.Resource].frontier:
+	case n.cache.get(ref) == nil && revision(o) <= n.cache.tables[ref.Resource].parts.of(ref.Namespace).frontier:
 	default:
 		n.observed(ref.Resource, o)
 	}

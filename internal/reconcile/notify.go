@@ -182,8 +182,10 @@ func (l *agentSync) reportView(r kind.Resource) {
 		}
 		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
 		for _, other := range needed {
-			if t := l.reconciler.cache.tables[other]; !t.complete {
-				view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+t.reason
+			for _, p := range l.parts(other) {
+				if !p.complete {
+					view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+p.reason
+				}
 			}
 		}
 		l.step(view)

@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"slices"
+
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -10,7 +12,7 @@ import (
 // observed handles an object from the watch, a list, or the result of a write. It ignores what is older than the cached
 // object.
 func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
-	if t := n.cache.tables[r]; t == nil || t.gone[o.UID()] {
+	if t := n.cache.tables[r]; t == nil || t.parts.of(o.Namespace()).gone[o.UID()] {
 		return
 	}
 	old, changed := n.cache.put(r, o)
@@ -42,8 +44,8 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	if uid != "" && uid != old.UID() || rev != 0 && rev < revision(old) {
 		return // of an earlier object of that name
 	}
-	t := n.cache.tables[ref.Resource]
-	t.newest = max(t.newest, rev)
+	p := n.cache.tables[ref.Resource].parts.of(ref.Namespace)
+	p.newest = max(p.newest, rev)
 	n.cache.drop(ref)
 	delete(n.retries, ref)
 	delete(n.repositories.reads, ref) // the answer may be older
@@ -57,65 +59,82 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 // knownGone is removed for an object whose deletion the watch has not reported yet.
 func (n *Reconciler) knownGone(ref kind.Ref, uid string, rev uint64) {
 	if old := n.cache.get(ref); old != nil && (uid == "" || uid == old.UID()) {
-		n.cache.tables[ref.Resource].gone[old.UID()] = true
+		n.cache.tables[ref.Resource].parts.of(ref.Namespace).gone[old.UID()] = true
 	}
 	n.removed(ref, uid, rev, true)
 }
 
-// listed replaces the cached objects of a resource by a consistent list.
+// listed replaces the cached objects of a resource, or those in one namespace, by a consistent list.
 func (n *Reconciler) listed(in List) {
 	t := n.cache.tables[in.Resource]
 	if t == nil {
 		return
 	}
+	p := t.parts.watched(in.Namespace)
+	if p == nil {
+		return
+	}
 	present := make(map[objectName]bool, len(in.Objects))
 	still := map[string]bool{}
 	for _, o := range in.Objects {
-		if t.gone[o.UID()] {
+		if p.gone[o.UID()] {
 			still[o.UID()] = true // the list is older than the cache
 			continue
 		}
 		present[nameOf(o)] = true
 		n.observed(in.Resource, o)
 	}
-	t.gone = still
-	for _, o := range sortedObjects(t.objects) {
+	p.gone = still
+	known := t.objects
+	if in.Namespace != "" { // only Applications are watched by namespace
+		known = map[objectName]*kind.Object{}
+		for _, o := range n.cache.byNS[in.Namespace] {
+			known[nameOf(o)] = o
+		}
+	}
+	for _, o := range sortedObjects(known) {
 		if !present[nameOf(o)] && revision(o) <= in.Revision {
 			n.removed(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}
-	t.complete, t.read, t.reason = true, true, ""
-	n.advance(in.Resource, in.Revision)
+	p.complete, p.read, p.reason = true, true, ""
+	n.advance(in.Resource, p, in.Revision)
 	if in.Resource == kind.AppProjects {
 		n.decideAll()
 	}
 	n.retryDeferred() // without a list, nothing was requested
-	n.viewChanged(in.Resource)
+	n.viewChanged(in.Resource, p)
 }
 
 // unreadable records that a resource cannot be read. Its cached objects stay, but nothing is concluded from missing
 // ones.
 func (n *Reconciler) unreadable(in Unreadable) {
-	if t := n.cache.tables[in.Resource]; t != nil {
-		t.complete, t.reason = false, in.Reason
-		n.viewChanged(in.Resource)
-	}
-}
-
-func (n *Reconciler) viewChanged(r kind.Resource) {
-	for _, l := range n.sortedSyncs() {
-		l.reportView(r)
-		l.tryBegin()
-	}
-}
-
-// advance records how far a watch is.
-func (n *Reconciler) advance(r kind.Resource, rev uint64) {
-	t := n.cache.tables[r]
-	if t == nil || rev <= t.frontier {
+	t := n.cache.tables[in.Resource]
+	if t == nil {
 		return
 	}
-	t.frontier = rev
+	if p := t.parts.watched(in.Namespace); p != nil {
+		p.complete, p.reason = false, in.Reason
+		n.viewChanged(in.Resource, p)
+	}
+}
+
+// viewChanged reports to the agents of a part of a resource how much of it is known.
+func (n *Reconciler) viewChanged(r kind.Resource, p *part) {
+	for _, l := range n.sortedSyncs() {
+		if slices.Contains(l.parts(r), p) {
+			l.reportView(r)
+			l.tryBegin()
+		}
+	}
+}
+
+// advance records how far a watch is. If there is no such watch, p is nil.
+func (n *Reconciler) advance(r kind.Resource, p *part, rev uint64) {
+	if p == nil || rev <= p.frontier {
+		return
+	}
+	p.frontier = rev
 	if r == kind.Secrets {
 		n.forgetRules()
 	}

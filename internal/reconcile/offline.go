@@ -136,7 +136,7 @@ func (l *agentSync) observeReplica(s *scope, was, is *kind.Object) {
 	withdrawn := ok && l.peer.Withdrawn(s.cfg.Name, key) // before the engine forgets the item of a deleted object
 	l.reportStored(s, was, is)
 	if ok {
-		appeared := was == nil && l.openingEvent == nil && l.reconciler.cache.tables[s.kind.Resource()].read
+		appeared := was == nil && l.openingEvent == nil && l.reconciler.cache.tables[s.kind.Resource()].parts.read()
 		l.compareWithReference(s, key, is, withdrawn, appeared)
 	}
 }

@@ -22,6 +22,10 @@ type Config struct {
 	Tuning        engine.Tuning
 	Kinds         []kind.Kind // if nil, kind.All()
 
+	// ApplicationNamespaces are the namespaces in which Applications are watched, each by itself. If empty, there is one
+	// watch for all namespaces.
+	ApplicationNamespaces []string
+
 	// FleetCheck (hub) makes agents hold what they find absent until it is known that few of them lose items at once.
 	// It needs a FleetRecord and FleetOthers before it decides.
 	FleetCheck bool
@@ -111,7 +115,7 @@ func New(cfg Config) *Reconciler {
 		kinds = kind.All()
 	}
 	resources := kind.Resources(kinds)
-	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
+	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources, cfg.ApplicationNamespaces), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{}, objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{},
 		writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, schemas: map[kind.Resource]string{},
 		placements:   placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}},
@@ -150,7 +154,9 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		}
 		delete(n.repositories.verifiedAt, refOf(in.Resource, in.Object)) // it has changed
 		n.observed(in.Resource, in.Object)
-		n.advance(in.Resource, revision(in.Object))
+		if t := n.cache.tables[in.Resource]; t != nil {
+			n.advance(in.Resource, t.parts.of(in.Object.Namespace()), revision(in.Object))
+		}
 	case Deleted:
 		n.gone(in)
 	case List:
@@ -158,7 +164,9 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	case Unreadable:
 		n.unreadable(in)
 	case Bookmark:
-		n.advance(in.Resource, in.Revision)
+		if t := n.cache.tables[in.Resource]; t != nil {
+			n.advance(in.Resource, t.parts.watched(in.Namespace), in.Revision)
+		}
 	case WriteResult:
 		n.wrote(in)
 	case Register:
@@ -208,9 +216,10 @@ func (n *Reconciler) gone(in Deleted) {
 	switch {
 	case t == nil:
 	case !in.Read:
-		delete(t.gone, in.UID)
+		p := t.parts.of(in.Ref.Namespace)
+		delete(p.gone, in.UID)
 		n.removed(in.Ref, in.UID, in.Revision, true)
-		n.advance(in.Ref.Resource, in.Revision)
+		n.advance(in.Ref.Resource, p, in.Revision)
 	default:
 		if in.UID != "" || n.cache.get(in.Ref) == nil { // otherwise it has appeared since
 			n.knownGone(in.Ref, in.UID, in.Revision)

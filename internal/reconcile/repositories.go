@@ -63,10 +63,10 @@ func (n *Reconciler) projectRef(name string) kind.Ref {
 // knownAsOf reports whether an object is known as of a revision. If not, it requests the object.
 func (n *Reconciler) knownAsOf(ref kind.Ref, rev uint64) bool {
 	t := n.cache.tables[ref.Resource]
-	if o := n.cache.get(ref); rev <= t.frontier || rev <= n.repositories.verifiedAt[ref] || o != nil && rev <= revision(o) {
+	if o := n.cache.get(ref); rev <= t.parts.frontier() || rev <= n.repositories.verifiedAt[ref] || o != nil && rev <= revision(o) {
 		return true
 	}
-	if t.complete { // otherwise a list is pending
+	if t.parts.complete() { // otherwise a list is pending
 		n.ask(ref, rev)
 	}
 	return false
@@ -134,12 +134,14 @@ func (n *Reconciler) projectChanged(was, is *kind.Object) {
 	} else {
 		o = was
 		for _, t := range n.cache.tables { // the revision of the deletion is unknown, but not older than any known revision
-			rev = max(rev, t.frontier+1, t.newest+1)
+			for _, p := range t.parts.all {
+				rev = max(rev, p.frontier+1, p.newest+1)
+			}
 		}
 	}
 	name := o.Name()
 	secrets := n.cache.tables[kind.Secrets]
-	if rev > secrets.frontier {
+	if rev > secrets.parts.frontier() {
 		n.repositories.rulesChangedAt[name] = rev
 	}
 	for _, o := range sortedObjects(secrets.objects) {
@@ -157,12 +159,12 @@ func sameRules(a, b *kind.Object) bool {
 
 // forgetRules drops what the watch of Secrets has passed.
 func (n *Reconciler) forgetRules() {
-	seen := n.cache.tables[kind.Secrets].frontier
+	seen := n.cache.tables[kind.Secrets].parts.frontier()
 	maps.DeleteFunc(n.repositories.rulesChangedAt, func(_ string, rev uint64) bool { return rev <= seen })
 }
 
 // lacksRepositories reports whether Secrets are deferred, so that the published repositories are not complete. A
 // comparison would find some missing.
 func (n *Reconciler) lacksRepositories() bool {
-	return len(n.repositories.deferred) > 0 && n.cache.tables[kind.Secrets].complete && n.cache.tables[kind.AppProjects].complete
+	return len(n.repositories.deferred) > 0 && n.cache.tables[kind.Secrets].parts.complete() && n.cache.tables[kind.AppProjects].parts.complete()
 }

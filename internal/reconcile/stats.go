@@ -1,5 +1,7 @@
 package reconcile
 
+import "slices"
+
 // Stats is the size of what a Reconciler keeps in memory.
 type Stats struct {
 	Objects int // in the cache
@@ -13,7 +15,9 @@ func (n *Reconciler) Stats() Stats {
 		len(n.placements.undecided) + len(n.repositories.deferred) + len(n.repositories.reads) + len(n.repositories.verifiedAt) + len(n.repositories.rulesChangedAt)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)
-		l.Notes += len(t.gone)
+		for _, p := range slices.Concat(t.parts.all, []*part{t.parts.unwatched}) {
+			l.Notes += len(p.gone)
+		}
 	}
 	for _, d := range n.objectQueues {
 		l.Jobs += len(d.jobs)

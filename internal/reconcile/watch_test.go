@@ -39,7 +39,7 @@ func TestWatch_StaleEventDoesNotRestoreObject(t *testing.T) {
 
 func TestWatch_ReadDoesNotAdvanceFrontier(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	apps := p.sides[kind.Hub].cache.tables[kind.Applications]
+	apps := p.sides[kind.Hub].cache.tables[kind.Applications].parts.watched("")
 	before := apps.frontier
 	p.step(kind.Hub, Observed{Resource: kind.Applications, Read: true,
 		Object: object(t, `{"metadata":{"namespace":"w1","name":"a","uid":"u1","resourceVersion":"50"},"spec":{}}`)})

@@ -133,9 +133,15 @@ func (p *process) start() {
 	}
 	p.reflectors = nil
 	for _, r := range p.w.resources() {
-		refl := &reflector{p: p, resource: r}
-		p.reflectors = append(p.reflectors, refl)
-		p.later(p.w.between(1, 500), refl.list)
+		namespaces := []string{""}
+		if parts := p.w.applicationNamespaces(); r == kind.Applications && p.spoke == nil && len(parts) > 0 {
+			namespaces = parts
+		}
+		for _, namespace := range namespaces {
+			refl := &reflector{p: p, resource: r, namespace: namespace}
+			p.reflectors = append(p.reflectors, refl)
+			p.later(p.w.between(1, 500), refl.list)
+		}
 	}
 	p.later(p.w.between(1, 500), p.readSchema)
 	p.later(minute, p.bookmarks)
@@ -303,7 +309,8 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 // startPrincipal knows what is registered.
 func (p *process) startPrincipal() {
 	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		PrincipalUID: principalUID, Kinds: p.w.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true}
+		PrincipalUID: principalUID, Kinds: p.w.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true,
+		ApplicationNamespaces: p.w.applicationNamespaces()}
 	p.reconciler = reconcile.New(cfg)
 	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
@@ -26,7 +27,9 @@ func Run(seed Seed, trace func(string)) Result { return run(seed, mutant{}, trac
 
 func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	rng := seeded(seed.Number, 1)
-	w := newWorld(seed.Number, drawShape(rng))
+	sh := drawShape(rng)
+	sh.watchByNamespace = sh.mapping == kind.ByNamespace && seeded(seed.Number, 3).IntN(100) < 30
+	w := newWorld(seed.Number, sh)
 	w.mutant, w.trace = m, trace
 	plan := drawPlan(rng)
 	defer func() {

@@ -104,6 +104,7 @@ func (s shape) String() string {
 		name string
 	}{
 		{s.bus, fmt.Sprintf("message bus losing %d%%", s.loss)},
+		{s.watchByNamespace, "watches by namespace"},
 		{s.prunes, "spokes prune"},
 		{s.defaults, "spokes default"},
 		{s.policy.AdoptNever, "adoption never"},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -26,12 +27,28 @@ type shape struct {
 	statusSize  int  // bytes of a large status
 	apps        int  // to begin with, for each agent
 	steady      bool // no randomness, for scenarios with recorded output
+
+	watchByNamespace bool // principals watch Applications in each namespace by itself
 }
 
 // kinds returns the replicated kinds.
 func (w *world) kinds() []kind.Kind { return append(kind.All(), w.shape.kinds...) }
 
 func (w *world) resources() []kind.Resource { return kind.Resources(w.kinds()) }
+
+// applicationNamespaces returns the namespaces in which principals watch Applications by themselves: those that agents have
+// or can get. If there are none, there is one watch.
+func (w *world) applicationNamespaces() []string {
+	if !w.shape.watchByNamespace {
+		return nil
+	}
+	namespaces := []string{w.hub.argo}
+	for _, a := range w.shape.agents {
+		namespaces = append(namespaces, a.name, "ns-"+a.name, "other-"+a.name)
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
 
 type agentShape struct {
 	name         string

@@ -11,15 +11,24 @@ import (
 
 // watch is one watch at an API server: it passes changes on in their order, one after the other, late.
 type watch struct {
-	st       *store
-	resource kind.Resource
-	pos      uint64 // the last revision passed on
-	ended    bool
-	planned  bool
-	plan     func(run func()) // after the lag of the moment
-	deliver  func(change)
-	expired  func()
-	closed   func()
+	st        *store
+	resource  kind.Resource
+	namespace string // "": all
+	pos       uint64 // the last revision passed on
+	ended     bool
+	planned   bool
+	plan      func(run func()) // after the lag of the moment
+	deliver   func(change)
+	expired   func()
+	closed    func()
+}
+
+// next returns the index of the next change to pass on, or that of none.
+func (w *watch) next(log []change, from int) int {
+	for from < len(log) && w.namespace != "" && log[from].ref.Namespace != w.namespace {
+		from++
+	}
+	return from
 }
 
 func (s *store) watch(w *watch) {
@@ -47,12 +56,12 @@ func (w *watch) pump() {
 		return
 	}
 	log := w.st.logs[w.resource]
-	i := sort.Search(len(log), func(i int) bool { return log[i].rev > w.pos })
+	i := w.next(log, sort.Search(len(log), func(i int) bool { return log[i].rev > w.pos }))
 	if i == len(log) {
 		return
 	}
 	w.pos = log[i].rev
-	more := i+1 < len(log)
+	more := w.next(log, i+1) < len(log)
 	w.deliver(log[i])
 	if more {
 		w.kick()
@@ -76,11 +85,12 @@ func (w *watch) end() {
 // reflector keeps the Reconciler of a process informed of one resource: list, then watch, and again from the list when
 // the watch cannot go on.
 type reflector struct {
-	p        *process
-	resource kind.Resource
-	watch    *watch
-	listing  bool
-	frontier uint64 // the highest revision heard of
+	p         *process
+	resource  kind.Resource
+	namespace string // "": all
+	watch     *watch
+	listing   bool
+	frontier  uint64 // the highest revision heard of
 }
 
 func (r *reflector) list() {
@@ -95,11 +105,12 @@ func (r *reflector) list() {
 			return nil, err
 		}
 		objects, rev = r.p.cluster.st.list(r.resource), r.p.cluster.st.rev
+		objects = slices.DeleteFunc(objects, func(o *kind.Object) bool { return r.namespace != "" && o.Namespace() != r.namespace })
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
 		r.listing = false
 		if err != nil {
-			r.p.step(reconcile.Unreadable{Resource: r.resource, Reason: err.message})
+			r.p.step(reconcile.Unreadable{Resource: r.resource, Namespace: r.namespace, Reason: err.message})
 			r.p.later(r.p.w.between(second, 5*second), r.list)
 			return
 		}
@@ -111,7 +122,7 @@ func (r *reflector) list() {
 		}
 		r.frontier = rev
 		objects = r.p.w.mutant.listed(r.p, objects)
-		r.p.step(reconcile.List{Resource: r.resource, Objects: objects, Revision: rev})
+		r.p.step(reconcile.List{Resource: r.resource, Namespace: r.namespace, Objects: objects, Revision: rev})
 		r.follow(rev)
 	})
 }
@@ -123,7 +134,7 @@ func (r *reflector) follow(rev uint64) {
 	}
 	p, life := r.p, r.p.life
 	again := func() { p.later(p.w.between(50, second), r.list) }
-	w := &watch{resource: r.resource, pos: rev}
+	w := &watch{resource: r.resource, namespace: r.namespace, pos: rev}
 	w.plan = func(run func()) { p.in(life, p.cluster.watchLag(), run) }
 	w.deliver = func(c change) {
 		r.frontier = c.rev
@@ -152,14 +163,15 @@ func (r *reflector) bookmark() {
 	if w := r.watch; w != nil && !w.ended && w.upToDate() {
 		w.pos = w.st.rev
 		r.frontier = w.pos
-		r.p.step(reconcile.Bookmark{Resource: r.resource, Revision: w.pos})
+		r.p.step(reconcile.Bookmark{Resource: r.resource, Namespace: r.namespace, Revision: w.pos})
 	}
 }
 
 // upToDate reports whether there is nothing to pass on.
 func (w *watch) upToDate() bool {
 	log := w.st.logs[w.resource]
-	return w.pos >= w.st.floor && (len(log) == 0 || log[len(log)-1].rev <= w.pos)
+	i := sort.Search(len(log), func(i int) bool { return log[i].rev > w.pos })
+	return w.pos >= w.st.floor && w.next(log, i) == len(log)
 }
 
 func (c *cluster) watchLag() engine.Time {

@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -28,7 +31,7 @@ var notSeen = map[string]string{
 	"create leases.coordination.k8s.io": "a server-side apply that creates an object needs it and is logged as patch",
 }
 
-// TestPrincipal_Permissions uses one bare lab for both parts.
+// TestPrincipal_Permissions uses one bare lab for all parts.
 func TestPrincipal_Permissions(t *testing.T) {
 	w := newEnv(t, setup{lab: lab.New(t, lab.Options{Bare: true, Audited: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}})})
 	t.Cleanup(w.close)
@@ -36,7 +39,101 @@ func TestPrincipal_Permissions(t *testing.T) {
 	a := w.addAgent(t, agentSetup{name: "w1", cluster: "autonomous", mode: "autonomous"})
 	a.args = onlySecrets(a.args)
 	t.Run("every permission is used", func(t *testing.T) { everyPermissionIsUsed(t, w, a) })
+	t.Run("roles in namespaces are enough", func(t *testing.T) { rolesInNamespaces(t, w) })
 	t.Run("certificates can be in another namespace", func(t *testing.T) { certificatesElsewhere(t, w, a) })
+}
+
+// rolesInNamespaces runs the principal without a ClusterRole for Applications. Without its Role, a namespace is not empty.
+func rolesInNamespaces(t *testing.T, w *testEnv) {
+	t.Helper()
+	manifest := func(name string) string {
+		text, err := os.ReadFile("../../install/kustomize/principal/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	apply := func(text string) {
+		t.Helper()
+		if err := w.hub.Apply(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rbac := w.hub.Client().RbacV1()
+	if err := rbac.ClusterRoleBindings().Delete(t.Context(), "argocd-agent-principal-all-namespaces", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a := w.addAgent(t, agentSetup{name: "w2", cluster: "autonomous", mode: "managed"})
+	a.args = onlySecrets(a.args)
+	roles := strings.ReplaceAll(manifest("rbac-namespaced.yaml"), "namespace: w1", "namespace: w2")
+	apply(roles)
+	before := w.principal.args
+	w.principal.args = append(slices.Clone(before), "--namespaced", "--allowed-namespaces", "w2")
+	log, err := os.Stat(w.hub.AuditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.principal.start(t)
+	await(t, "the principal to read its namespace", func() error { return healthy(w.health) })
+	a.give(t, w.hub.ctl(t, "agent", "join-token", "w2", "--mode", "managed", "--address", a.link.Addr(), "-o", "name"))
+	a.start(t)
+	a.connected(t)
+	app, replica := w.hub.app("w2", "used"), a.spoke.app(lab.ArgoCDNamespace, "used")
+	app.create(t, simple("w2"))
+	uid := replica.becomes(t).GetUID()
+	app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "team", "x") })
+	replica.becomes(t, label("team", "x"))
+	w.hub.ctl(t, "agent", "create", "elsewhere", "--mode", "managed")
+	w.hub.agent("elsewhere").becomes(t, func(u *unstructured.Unstructured) error {
+		if text := string(toJSON(t, u.Object)); !strings.Contains(text, "does not read namespace elsewhere") {
+			return errors.New(text)
+		}
+		return nil
+	})
+
+	w.principal.terminate(t)
+	if err := rbac.RoleBindings("w2").Delete(t.Context(), "argocd-agent-principal-applications", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.principal.start(t)
+	await(t, "the principal to report the namespace", func() error {
+		if err := healthy(w.health); err == nil || !strings.Contains(err.Error(), "cannot read applications in namespace w2") {
+			return fmt.Errorf("it reports: %w", cmp.Or(err, errors.New("nothing")))
+		}
+		return nil
+	})
+	w.hub.project("later").create(t, projectOf("w2"))
+	a.spoke.project("later").becomes(t) // in a session of the new principal
+	if now := replica.get(t); now.GetUID() != uid || now.GetDeletionTimestamp() != nil {
+		t.Errorf("the Application was removed: %v", now)
+	}
+	apply(roles)
+	await(t, "the principal to read its namespace again", func() error { return healthy(w.health) })
+	app.edit(t, func(u *unstructured.Unstructured) { setLabel(u, "team", "y") })
+	replica.becomes(t, label("team", "y"))
+	if now := replica.get(t); now.GetUID() != uid {
+		t.Error("the Application was replaced")
+	}
+	app.delete(t)
+	replica.goes(t)
+	w.principal.terminate(t)
+	a.kill(t)
+	a.spoke.secret("argocd-agent-client-tls").delete(t)
+	w.principal.args = before
+	apply(manifest("rbac-all-namespaces.yaml"))
+
+	used := 0
+	for _, r := range auditedRequests(t, w.hub.AuditLog, w.hub.RunAs.User, log.Size()) {
+		if r.ObjectRef.Resource == "applications" {
+			used++
+		}
+		if o := r.ObjectRef; o.Resource == "applications" && o.Namespace != "w2" || o.Namespace == "" && !slices.Contains([]string{"kube-system", "agents.argocd-agent.argoproj-labs.io"}, o.Name) && o.Resource != "customresourcedefinitions" {
+			t.Errorf("%s %s in namespace %q, name %q", r.Verb, o.Resource, o.Namespace, o.Name)
+		}
+	}
+	if used == 0 {
+		t.Error("no requests for Applications were logged")
+	}
 }
 
 // certificatesElsewhere moves CA, certificates and join tokens to a namespace of their own.
@@ -175,27 +272,8 @@ func requestName(verb, resource, group, sub string) string {
 // requestsOf returns the requests of a user in the audit log of an API server.
 func requestsOf(t *testing.T, file, user string) (used, denied map[string]bool) {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	used, denied = map[string]bool{}, map[string]bool{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var event struct {
-			Verb           string
-			User           struct{ Username string }
-			ObjectRef      *struct{ Resource, APIGroup, Subresource, Namespace, Name string }
-			ResponseStatus struct{ Code int }
-		}
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			t.Fatal(err)
-		}
-		if event.User.Username != user || event.ObjectRef == nil {
-			continue
-		}
+	for _, event := range auditedRequests(t, file, user, 0) {
 		o := event.ObjectRef
 		name := requestName(event.Verb, o.Resource, o.APIGroup, o.Subresource)
 		used[name] = true
@@ -203,8 +281,41 @@ func requestsOf(t *testing.T, file, user string) (used, denied map[string]bool) 
 			denied[fmt.Sprintf("%s %s/%s", name, o.Namespace, o.Name)] = true
 		}
 	}
+	return used, denied
+}
+
+// auditedRequest is a request for a resource in the audit log of an API server.
+type auditedRequest struct {
+	Verb           string
+	User           struct{ Username string }
+	ObjectRef      *struct{ Resource, APIGroup, Subresource, Namespace, Name string }
+	ResponseStatus struct{ Code int }
+}
+
+// auditedRequests returns the requests of a user in the audit log of an API server, from a position in the file on.
+func auditedRequests(t *testing.T, file, user string, from int64) (out []auditedRequest) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event auditedRequest
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.User.Username == user && event.ObjectRef != nil {
+			out = append(out, event)
+		}
+	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return used, denied
+	return out
 }

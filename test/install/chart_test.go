@@ -193,6 +193,8 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 		{onSpoke + ",agent.live.extraGroups={*}", "'/agent/live/extraGroups/0': '*' does not match"},
 		{onHub + ",principal.replicas=0", "'/principal/replicas': minimum: got 0, want 1"},
 		{onHub + ",principal.service.type=Ingress", "'/principal/service/type': value must be one of"},
+		{onHub + ",principal.settings.namespaced=true", "principal.settings.allowed-namespaces is missing"},
+		{onHub + ",principal.settings.namespaced=true,principal.settings.allowed-namespaces=w1,principal.settings.destination-based-mapping=true", "is not supported with principal.settings.namespaced=true"},
 		{onHub + ",image.digest=latest", "'/image/digest': 'latest' does not match"},
 		{onHub + ",image.tag=v1,image.digest=sha256:" + strings.Repeat("0", 64), "image.digest and image.tag are mutually exclusive"},
 		{onHub + ",nonsense=1", "additional properties 'nonsense' not allowed"},

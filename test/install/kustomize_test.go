@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 )
@@ -30,6 +32,9 @@ func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 				files[name] = content // settings and pods with default values
 			}
 		}
+		if role == "principal" { // instead of rbac-all-namespaces.yaml
+			files["rbac-namespaced.yaml"] = namespacedFiles(t)["rbac-namespaced.yaml"]
+		}
 		base := filepath.Join(folder, "kustomize", role)
 		for name, content := range files {
 			matches(t, filepath.Join(base, name), content)
@@ -42,6 +47,36 @@ func TestKustomize_BasesAreGeneratedFromChart(t *testing.T) {
 			if name := filepath.Base(path); files[name] == "" && name != "kustomization.yaml" {
 				t.Errorf("%s is not in the chart: remove it, or add it there", path)
 			}
+		}
+	}
+}
+
+func namespacedFiles(t *testing.T) map[string]string {
+	t.Helper()
+	return files(render(t, onHub, "principal.settings.namespaced=true,principal.settings.allowed-namespaces=w1"), "principal")
+}
+
+// With principal.settings.namespaced, no ClusterRole is for Applications, and each namespace has a Role.
+func TestChart_NamespacedPrincipal(t *testing.T) {
+	if text := namespacedFiles(t)["rbac-all-namespaces.yaml"]; text != "" {
+		t.Errorf("the chart has %s", text)
+	}
+	for _, list := range []string{`principal.settings.allowed-namespaces=w1\, w2`, "principal.settings.allowed-namespaces={w1,w2}"} {
+		var roles []string
+		for _, document := range documents(render(t, onHub, "principal.settings.namespaced=true", list)) {
+			var role rbacv1.ClusterRole // a Role has the same form
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range role.Rules {
+				if slices.Contains(rule.Resources, "applications") {
+					roles = append(roles, role.Kind+" "+role.Namespace)
+				}
+			}
+		}
+		slices.Sort(roles)
+		if got := strings.Join(roles, ", "); got != "Role w1, Role w2" {
+			t.Errorf("%s: %s", list, got)
 		}
 	}
 }

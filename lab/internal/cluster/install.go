@@ -122,6 +122,13 @@ func (c *Cluster) installIdentity(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the RBAC of the %s: %w", part, err)
 	}
+	if part == "principal" { // an older release has no such file
+		more, err := os.ReadFile(filepath.Join(filepath.Dir(file), "rbac-all-namespaces.yaml"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("read the RBAC of the %s: %w", part, err)
+		}
+		manifests = fmt.Appendf(manifests, "\n---\n%s", more)
+	}
 	if err := c.apply(ctx, manifests); err != nil {
 		return fmt.Errorf("apply %s: %w", file, err)
 	}
