@@ -99,7 +99,7 @@ func parsed(b []byte) *kind.Object {
 }
 
 // mutantSeeds is within how many seeds a broken product must be found out.
-const mutantSeeds = 600
+const mutantSeeds = 1500
 
 func TestMutants_AreDetected(t *testing.T) {
 	for _, name := range sortedKeys(mutants) {
