@@ -52,7 +52,8 @@ func TestChart_StandardLabels(t *testing.T) {
 }
 
 func TestChart_ExistingServiceAccount(t *testing.T) {
-	for _, role := range []string{everything["principal"][0] + "," + everything["principal"][1], everything["agent"][0] + "," + everything["agent"][1] + ",agent.live.callers.mode=record,agent.live.serviceAccounts={a/b}"} {
+	for _, role := range []string{everything["principal"][0] + "," + everything["principal"][1], everything["agent"][0] + "," + everything["agent"][1] + ",agent.live.callers.mode=record,agent.live.serviceAccounts={a/b}",
+		onHub + ",principal.settings.namespaced=true,principal.settings.allowed-namespaces=w1"} {
 		all := objects(t, render(t, role, "serviceAccount.create=false,serviceAccount.name=mine"))
 		if got := deployment(t, all).Spec.Template.Spec.ServiceAccountName; got != "mine" {
 			t.Errorf("pods use %s", got)
@@ -239,8 +240,9 @@ func TestChart_ArgoCDInstallations(t *testing.T) {
 			if tc.key != "" && (volume.Items[0].Key != tc.key || volume.Items[0].Path != "auth") {
 				t.Errorf("password from key %+v, which the principal does not read", volume.Items)
 			}
-			if got := field(t, all["NetworkPolicy/argocd-agent-principal-redis"], "spec", "podSelector", "matchLabels", "app.kubernetes.io/name"); got != tc.redis {
-				t.Errorf("the NetworkPolicy opens %s, want %s", got, tc.redis)
+			selectors, _, _ := unstructured.NestedSlice(all["NetworkPolicy/argocd-agent-principal-redis"].Object, "spec", "podSelector", "matchExpressions")
+			if len(selectors) != 1 || !slices.Contains(selectors[0].(map[string]any)["values"].([]any), any(tc.redis)) {
+				t.Errorf("the NetworkPolicy opens %v, want %s", selectors, tc.redis)
 			}
 			text, err := yaml.Marshal(all["NetworkPolicy/argocd-agent-principal"].Object)
 			if err != nil || !strings.Contains(string(text), "app.kubernetes.io/name: "+tc.server+"\n") {
