@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -32,6 +33,16 @@ func TestApproval_OnHubApprovesOneDeletion(t *testing.T) {
 	inBothModes(t, "approval", func(t *testing.T, w *testEnv, app commanded) {
 		agent := w.agents[strings.Split(app.name, "/")[0]]
 		guarded := func(name string) object { return agent.spoke.object(configMaps, app.target, name) }
+		approve := func() {
+			// An approval has whole seconds. One in the second of the last approval would not change the Application.
+			await(t, "the second of the last approval to end", func() error {
+				if last := app.hub.get(t).GetAnnotations()[deletionApproved]; last == time.Now().UTC().Format(time.RFC3339) {
+					return fmt.Errorf("it is still %s", last)
+				}
+				return nil
+			})
+			w.argocd(t, "app", "confirm-deletion", app.name)
+		}
 		sync := func() { w.argocd(t, "app", "sync", app.name, "--prune") }
 		commit(t, app.repo, map[string]string{"one.yaml": guardedManifest("one"), "two.yaml": guardedManifest("two"), "three.yaml": guardedManifest("three")})
 		sync()
@@ -44,7 +55,7 @@ func TestApproval_OnHubApprovesOneDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		agent.disconnected(t)
-		w.argocd(t, "app", "confirm-deletion", app.name)
+		approve()
 		guarded("one").is(t)
 		if err := agent.link.Restore(); err != nil {
 			t.Fatal(err)
@@ -65,7 +76,7 @@ func TestApproval_OnHubApprovesOneDeletion(t *testing.T) {
 		app.hub.patch(t, `{"metadata":{"annotations":{"`+deletionApproved+`":"2099-01-01T00:00:00Z"}}}`)
 		app.hub.becomes(t, shows("AgentApprovalWarning", "is in the future"))
 		guarded("two").is(t)
-		w.argocd(t, "app", "confirm-deletion", app.name)
+		approve()
 		guarded("two").goes(t)
 		app.hub.becomes(t, noOperation, phase("Succeeded"), showsNo("AgentApprovalWarning"))
 
@@ -83,7 +94,7 @@ func TestApproval_OnHubApprovesOneDeletion(t *testing.T) {
 		})
 		w.argocd(t, "app", "get", app.name, "--refresh")
 		guarded("three").is(t)
-		w.argocd(t, "app", "confirm-deletion", app.name)
+		approve()
 		guarded("three").goes(t)
 		app.spoke.goes(t)
 		app.hub.goes(t)
