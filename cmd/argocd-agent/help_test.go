@@ -69,7 +69,7 @@ func TestFlags_ConventionalNamesExist(t *testing.T) {
 	for prefix, names := range map[string]string{
 		principalPrefix: both + " listen-host listen-port namespace-create-enable namespace-create-pattern namespace-create-labels auth tls-cert tls-key " +
 			"tls-ca-secret-name tls-min-version tls-max-version tls-ciphersuites insecure-plaintext enable-websocket resource-proxy-address keepalive-min-interval " +
-			"require-registration share-unscoped-repositories sync-repository-trust",
+			"require-registration share-unscoped-repositories sync-repository-trust sync-argocd-settings",
 		agentPrefix: both + " creds create-namespace tls-client-cert tls-client-key root-ca-secret-name enable-compression enable-websocket keep-alive-ping-interval heartbeat-interval " +
 			"ignore-unmanaged-apps source-uid-mismatch-policy on-application-recreate adoption-policy informer-sync-timeout",
 	} {

@@ -77,6 +77,10 @@ func (s *principalSettings) declare(f *flags) {
 		"Send repositories and credentials without a project to every managed agent. If off, they stay on the hub.")
 	f.add("sync-repository-trust", boolean(&s.SyncRepositoryTrust, false),
 		"Send the hub's TLS certificates and SSH host keys of Git servers to managed agents.")
+	f.add("sync-argocd-settings", boolean(&s.SyncArgoSettings, false),
+		"Send settings of ConfigMap argocd-cm to managed agents: resource.customizations, resource.exclusions, resource.inclusions, "+
+			"application.resourceTrackingMethod and kustomize.buildOptions. Keys that the hub does not have stay as they are on the workload "+
+			"cluster. If turned off again, its own values return.")
 
 	f.heading("Agents and their namespaces")
 	f.add("require-registration", boolean(&s.RequireRegistration, true),

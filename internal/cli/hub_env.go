@@ -36,7 +36,7 @@ func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env,
 		Side: kind.Hub, HubArgoNamespace: c.namespace, PrincipalUID: uid, Projection: engine.ProjectionMax, InstanceLabel: argo["application.instanceLabelKey"],
 		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: hubNamespace(agent)},
 		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
-			SyncRepositoryTrust: set.on("sync-repository-trust")},
+			SyncRepositoryTrust: set.on("sync-repository-trust"), SyncArgoSettings: set.on("sync-argocd-settings")},
 	}
 	if w.GlobalProjects, err = kube.GlobalProjects(argo["globalProjects"]); err != nil {
 		return nil, fmt.Errorf("decode ConfigMap argocd-cm: %w", err)

@@ -6,6 +6,7 @@ func All() []Kind {
 		AppProjectKind{},
 		RepositoryKind{},
 		GPGKeyKind{},
+		SettingsKind{},
 		ApplicationKind{},
 		StatusKind{},
 		CommandKind{},

@@ -160,6 +160,7 @@ type Settings struct {
 	CreateNamespaces          bool
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
+	SyncArgoSettings          bool
 	ObjectLimit               int // maximum bytes of an object; if 0, DefaultObjectLimit
 }
 

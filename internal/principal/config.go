@@ -36,6 +36,7 @@ type Config struct {
 	LabelSelector             kind.Selector
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
+	SyncArgoSettings          bool
 
 	// Limits of what is stored for agents without limits of their own.
 	Limits kind.Limits

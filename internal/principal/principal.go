@@ -125,7 +125,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
-			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust},
+			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust, SyncArgoSettings: cfg.SyncArgoSettings},
 		FleetCheck: true, ApplicationNamespaces: cfg.ApplicationNamespaces,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{

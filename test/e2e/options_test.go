@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -27,7 +29,7 @@ func TestPrincipal_Options(t *testing.T) {
 	if err := l.Hub().Apply(t.Context(), string(manifest)); err != nil {
 		t.Fatal(err)
 	}
-	w := newEnv(t, setup{lab: l, flags: []string{"--enable-websocket", "--sync-repository-trust", "--share-unscoped-repositories",
+	w := newEnv(t, setup{lab: l, flags: []string{"--enable-websocket", "--sync-repository-trust", "--sync-argocd-settings", "--share-unscoped-repositories",
 		"--namespace-create-enable", "--namespace-create-pattern", "auto.*", "--namespace-create-labels", "made-by=principal"},
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)
@@ -53,6 +55,7 @@ func TestPrincipal_Options(t *testing.T) {
 		w.managed().spoke.secret("unscoped").becomes(t, field("data.password", base64.StdEncoding.EncodeToString([]byte("secret"))))
 		w.autonomous().spoke.secret("unscoped").isAbsent(t)
 	})
+	t.Run("settings of Argo CD are replicated, and the spoke's own values return", func(t *testing.T) { settingsAreReplicated(t, w) })
 	t.Run("certificates and host keys of repositories are replicated", func(t *testing.T) {
 		for _, name := range []string{"argocd-tls-certs-cm", "argocd-ssh-known-hosts-cm"} {
 			hub, spoke := w.hub.configMap(name), w.managed().spoke.configMap(name)
@@ -68,6 +71,51 @@ func TestPrincipal_Options(t *testing.T) {
 			}
 		}
 	})
+}
+
+// settingsAreReplicated checks that settings of the hub's argocd-cm replace those of a managed spoke, and that the spoke's own
+// values return.
+func settingsAreReplicated(t *testing.T, w *testEnv) {
+	const name = "argocd-cm"
+	hub, spoke := w.hub.configMap(name), w.managed().spoke.configMap(name)
+	data := func(key, value string) condition {
+		return func(u *unstructured.Unstructured) error {
+			if got, _, _ := unstructured.NestedString(u.Object, "data", key); got != value {
+				return fmt.Errorf("%s is %q, not %q", key, got, value)
+			}
+			return nil
+		}
+	}
+	if hub.get(t) == nil {
+		hub.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{}})
+	}
+	// The installation of Argo CD has some of these settings on both sides. The hub's win.
+	const health = "resource.customizations.health.example.com_Thing"
+	for _, of := range []object{spoke, w.autonomous().spoke.configMap(name)} {
+		of.patch(t, `{"data":{"url":"https://spoke.example","`+health+`":"own","resource.inclusions":"mine"}}`)
+	}
+	hub.patch(t, `{"data":{"url":"https://hub.example","`+health+`":"hub","kustomize.buildOptions":"--enable-helm"}}`)
+	spoke.becomes(t, data(health, "hub"), data("kustomize.buildOptions", "--enable-helm"))
+	spoke.is(t, data("url", "https://spoke.example"), data("resource.inclusions", "mine"))
+	w.autonomous().spoke.configMap(name).is(t, data(health, "own"))
+
+	spoke.patch(t, `{"data":{"`+health+`":"edited here","resource.inclusions":"changed here"}}`)
+	spoke.becomes(t, data(health, "hub"), data("resource.inclusions", "changed here"))
+	hub.patch(t, `{"data":{"`+health+`":null}}`)
+	spoke.becomes(t, data(health, "own"), data("kustomize.buildOptions", "--enable-helm"))
+
+	// Without the kind, everything returns.
+	hub.patch(t, `{"data":{"`+health+`":"hub"}}`)
+	spoke.becomes(t, data(health, "hub"))
+	w.hub.object(agents, lab.ArgoCDNamespace, "managed").patch(t, `{"spec":{"kinds":["applications","appprojects","repositories","gpgkeys"]}}`)
+	after := spoke.becomes(t, data(health, "own"), data("kustomize.buildOptions", ""))
+	for key := range after.GetAnnotations() {
+		if strings.HasPrefix(key, "argocd-agent.argoproj-labs.io/") {
+			t.Errorf("annotation %s stays", key)
+		}
+	}
+	w.hub.object(agents, lab.ArgoCDNamespace, "managed").patch(t, `{"spec":{"kinds":null}}`)
+	spoke.becomes(t, data(health, "hub"))
 }
 
 // behindLoadBalancer connects an agent through a proxy that terminates TLS with an unknown certificate and uses HTTP/1.1.

@@ -40,7 +40,7 @@ type Spec struct {
 	Mapping string `json:"mapping,omitempty"`
 	// Cluster is additional metadata of the cluster Secret.
 	Cluster ClusterSecret `json:"cluster,omitzero"`
-	// Kinds to sync: applications, appprojects, repositories, gpgkeys. If empty, all. Replicas of other kinds are deleted
+	// Kinds to sync: applications, appprojects, repositories, gpgkeys, settings. If empty, all. Replicas of other kinds are deleted
 	// from a managed cluster, and items of other kinds are not accepted from an autonomous one.
 	Kinds []string `json:"kinds,omitempty"`
 	// Allow is what an autonomous agent can set on the hub in addition: roles of AppProjects, notifications
