@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -69,7 +70,7 @@ func TestSettings_LocalChangeIsSeen(t *testing.T) {
 	for name, data := range map[string]string{"changed": `{"a":"b","resource.exclusions":"local"}`, "removed": `{"a":"b"}`} {
 		changed := merged.changed(func(d *draft) { d.top.Set("data", []byte(data)) })
 		held, ok := SettingsKind{}.ReadReplica(changed, managedSpoke())
-		if !ok || string(held.Content) == string(item.Content) {
+		if !ok || bytes.Equal(held.Content, item.Content) {
 			t.Errorf("%s: the difference is not seen", name)
 		}
 		expectJSON(t, name, mergeSettings(t, changed, item).Raw(), string(merged.Raw()))

@@ -76,6 +76,7 @@ func TestPrincipal_Options(t *testing.T) {
 // settingsAreReplicated checks that settings of the hub's argocd-cm replace those of a managed spoke, and that the spoke's own
 // values return.
 func settingsAreReplicated(t *testing.T, w *testEnv) {
+	t.Helper()
 	const name = "argocd-cm"
 	hub, spoke := w.hub.configMap(name), w.managed().spoke.configMap(name)
 	data := func(key, value string) condition {
