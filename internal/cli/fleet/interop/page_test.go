@@ -24,15 +24,15 @@ func TestPage_ShowsAgents(t *testing.T) {
 	diverged := fine("d-diverged")
 	diverged.Diverged, diverged.Unacked, diverged.Expires, diverged.Skew, diverged.Urgency = 3, now-150, now+1800, &skew, 2
 	b := opened(t, fine("a-fine"), disconnected("b-disconnected"), fleet.Row{Name: "c-new", State: "never-connected", Urgency: 1}, diverged)
-	b.sees("seen()", `b-disconnected | disconnected | 120m | managed | 7 | 0 | - | 30s | - | 20d | v1
-d-diverged | connected | 3d | managed | 7 | 3 | 2m30s | 30s | -95s | 30m | v1
+	b.sees("seen()", `b-disconnected | disconnected | 120m | managed | 7 | 0 | - | 30s ago | - | 20d | v1
+d-diverged | connected | 3d | managed | 7 | 3 | 2m30s | 30s ago | -95s | 30m | v1
 c-new | never-connected | - | - | 0 | 0 | - | - | - | - | -
-a-fine | connected | 3d | managed | 7 | 0 | - | 30s | - | 20d | v1`)
+a-fine | connected | 3d | managed | 7 | 0 | - | 30s ago | - | 20d | v1`)
 	b.sees("counts()", "agents 4, connected 2, disconnected 1, write outage 0, diverged 1, held 0, certificate expires 1, refused 0, clock skew 1, suspended 0, never connected 1")
 	b.sees("$('hub').textContent + ', ' + document.title + ', ' + $('live').textContent", "the hub, Fleet: the hub, live")
 
 	b.js("clock += 60000; timers[0][0](); frame()") // ages are updated without events
-	b.sees("seen().split('\\n')[3]", "a-fine | connected | 3d | managed | 7 | 0 | - | 90s | - | 19d | v1")
+	b.sees("seen().split('\\n')[3]", "a-fine | connected | 3d | managed | 7 | 0 | - | 90s ago | - | 19d | v1")
 }
 
 func TestPage_HighlightsWriteOutage(t *testing.T) {
