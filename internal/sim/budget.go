@@ -101,7 +101,7 @@ func (w *world) guardBudget(s *spoke, who actor, ch change, bad func(string)) {
 	if there >= a.most || w.now-a.peak > budgetWindow {
 		a.most, a.peak = there, w.now
 	}
-	if asked || w.ledger.agreed[key] {
+	if asked || w.ledger.agreed[key] || w.ledger.agreedCopy[ch.old.UID()] {
 		return // it is no removal by absence, and those before it were judged when they happened
 	}
 	a.at[ch.ref.Namespace+"/"+ch.ref.Name] = w.now

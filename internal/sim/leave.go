@@ -58,14 +58,28 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 			if !ownedByAgent(o) && o.Annotation(agentKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
 				continue
 			}
-			if key := o.Annotation(sourceKey) + "@" + s.agent.Name; !l.now[key] {
+			shown := h != nil && h.Cause != engine.CauseFleet // that one only waits for the hub's check
+			switch key := o.Annotation(sourceKey) + "@" + s.agent.Name; {
+			case !l.now[key]:
 				l.left[key] = true
-				if h != nil && h.Cause != engine.CauseFleet { // that one only waits for the hub's check
+				if shown {
 					l.agreed[key] = true
 				}
+			case shown && l.movedFrom(s, refOf(r, o), o):
+				l.agreedCopy[o.UID()] = true
 			}
 		}
 	}
+}
+
+// movedFrom reports whether the source of a managed agent's replica has another replica now: the mapping has changed.
+func (l *ledger) movedFrom(s *spoke, copied kind.Ref, o *kind.Object) bool {
+	for _, source := range l.w.hub.st.list(copied.Resource) {
+		if source.UID() == o.Annotation(sourceKey) {
+			return s.managed() && copyOnSpoke(s, refOf(copied.Resource, source)) != copied
+		}
+	}
+	return false
 }
 
 // confirmed is a user who confirms a hold. It covers what is shown: a scope as it is now, or the other side's store as

@@ -18,11 +18,13 @@ type ledger struct {
 	left         map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
 	back         map[string]engine.Time // ... and has begun again, at this time
 	agreed       map[string]bool        // ... and a user has agreed to its removal
+	agreedCopy   map[string]bool        // UID of a replica whose removal a user has agreed to, although its source has another replica
 	gaveUp       map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
 	sources      map[string]string      // UID of a spoke's copy → that of the hub's Application
 	cascade      map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
 	order        map[string][]uint64    // "uid/revision": the turns at which the owner came to it
 	frozenFor    map[string]bool        // "uid@agent": it is frozen for this agent
+	wasFrozen    map[string]bool        // ... or was before
 	might        map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
 	deleted      map[string]bool        // UIDs of what a user has deleted, with or without resources
 	goneFromHub  map[string]bool        // UIDs of Applications that a user has deleted on the hub
@@ -59,7 +61,7 @@ type syncRequest struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, goneFromHub: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, goneFromHub: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -143,7 +145,7 @@ func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 	sent := o != nil && l.w.sentTo(s, r, o)
 	key := uid + "@" + s.agent.Name
 	if o != nil && !sent && l.w.frozen(s, r, o) {
-		l.frozenFor[key] = true
+		l.frozenFor[key], l.wasFrozen[key] = true, true
 		if l.w.consentedBefore(s, r, o) {
 			l.placed[key], l.might[specOf(o)+"@"+s.agent.Name] = true, true
 		}

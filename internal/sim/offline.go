@@ -38,12 +38,12 @@ const revertWithin = 20 * second
 // expectRevert checks some time after a local edit that it was reverted, if the agent had no session since then.
 func (w *world) expectRevert(s *spoke, r kind.Ref, before *kind.Object) {
 	p, edited := s.process, s.cluster.st.get(r)
-	if edited == nil || bytes.Equal(before.Get("spec", "source"), edited.Get("spec", "source")) || !w.mustRevert(s, before) {
+	if edited == nil || bytes.Equal(before.Get("spec", "source"), edited.Get("spec", "source")) || !w.mustRevert(s, r, before) {
 		return
 	}
 	life, opens := p.life, p.opens
 	w.after(revertWithin, func() {
-		if p != s.process || p.life != life || p.opens != opens || !w.mustRevert(s, before) {
+		if p != s.process || p.life != life || p.opens != opens || !w.mustRevert(s, r, before) {
 			return
 		}
 		now := s.cluster.st.get(r)
@@ -52,17 +52,23 @@ func (w *world) expectRevert(s *spoke, r kind.Ref, before *kind.Object) {
 }
 
 // mustRevert reports whether an agent without a session has all that it needs to restore an object: it has met the hub, it
-// is the latest process, nothing interferes, and the hub has not changed the object since it was written.
-func (w *world) mustRevert(s *spoke, before *kind.Object) bool {
+// is the latest process, nothing interferes, and the hub has not changed the object since it was written. An object that the
+// hub has frozen or given up in between, or that users have labeled to be ignored, stays as it is.
+func (w *world) mustRevert(s *spoke, copied kind.Ref, before *kind.Object) bool {
 	p, c := s.process, s.cluster
 	quiet := max(c.downUntil, c.faultUntil, c.lagUntil, p.pausedUntil) <= w.now && len(c.denials) == 0
 	if !quiet || !p.up || p.online || !p.met || s.modeChanged || p.reconciler.Memory().StoreUntrusted ||
 		c.recall(leases, "agent").Incarnation != p.incarnation || before.Annotation(kind.VersionAnnotation) == "" {
 		return false
 	}
+	key := before.Annotation(sourceKey) + "@" + s.agent.Name
+	_, again := w.ledger.back[key]
+	if again || !w.ledger.now[key] || w.ledger.wasFrozen[key] || before.Label(ignoreKey) != "" {
+		return false
+	}
 	for _, r := range w.hub.applications(func(o *kind.Object) bool { return o.UID() == before.Annotation(sourceKey) }) {
 		o := w.hub.st.get(r)
-		return !o.IsDeleting() && bytes.Equal(o.Get("spec", "source"), before.Get("spec", "source"))
+		return !o.IsDeleting() && copyOnSpoke(s, r) == copied && bytes.Equal(o.Get("spec", "source"), before.Get("spec", "source"))
 	}
 	return false
 }
