@@ -291,6 +291,23 @@ func TestFrozen_ConditionNeedsNoSession(t *testing.T) {
 	}
 }
 
+// AppProjects become unreadable before the condition is written. It is written as soon as they are read again.
+func TestFrozen_ConditionWaitsForProjects(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.user(kind.Hub, ref("w1", "a"), appTo(t, toW1, "v1"))
+	p.edit(kind.Hub, ref("w1", "a"), `"other"`, "spec", "project")
+	p.step(kind.Hub, Unreadable{Resource: kind.AppProjects, Reason: "test"})
+	p.advanceTime(20 * engine.Second)
+	if p.errorShown() != "" {
+		t.Errorf("something was concluded of an AppProject that may exist: %q", p.errorShown())
+	}
+	p.lists(kind.Hub, kind.AppProjects)
+	p.advanceTime(20 * engine.Second)
+	if !strings.Contains(p.errorShown(), "Frozen: ") {
+		t.Errorf("the hub shows %q", p.errorShown())
+	}
+}
+
 // The condition of another kind, which a replica with the session has set, is not
 // removed by one without.
 func TestFrozen_NotShownAfterLeavingAgent(t *testing.T) {

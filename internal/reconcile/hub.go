@@ -63,10 +63,15 @@ func (l *agentSync) removeRefused(r kind.Resource, o *kind.Object) {
 func (l *agentSync) reconcileApplication(o *kind.Object) {
 	key, placement, _ := kind.Place(o, &l.env)
 	ref := refOf(kind.Applications, o)
-	if placement != kind.Placed {
-		if placement == kind.Frozen {
-			l.updateFrozen(key, ref, o)
-		}
+	switch placement {
+	case kind.Placed:
+	case kind.Frozen:
+		l.updateFrozen(key, ref, o)
+		return
+	case kind.Undecided:
+		l.reconciler.placements.undecided[ref] = true
+		return
+	default:
 		return
 	}
 	delete(l.frozen, key)
