@@ -254,8 +254,8 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 		}
 		created := l.withReceipt(target, e, merged)
 		d = decision{verb: Create, object: created, mustStore: l.mustStore(s, created)}
-	} else {
-		d = l.merge(s, target, e, local)
+	} else if d = l.merge(s, target, e, local); d.verb == Update && d.object != nil {
+		d.object = kind.WithAlias(d.object, held.Ownership.Alias) // its content is that of the reference
 	}
 	d.offline = true
 	return d

@@ -570,3 +570,28 @@ func TestOffline_WaitsForPolicy(t *testing.T) {
 		t.Errorf("after the freeze it is %s", got)
 	}
 }
+
+// A user removes our annotations while the hub is unreachable. The object becomes ours again, and the hub still shows which
+// fields its CRD dropped.
+func TestOffline_DroppedFieldsAreStillShown(t *testing.T) {
+	p := newPruningPair(t, kind.Managed)
+	p.waitSeconds(30)
+	if !strings.Contains(p.shown(), prunedField) {
+		t.Fatalf("the hub shows %q", p.shown())
+	}
+	p.disconnect()
+	body, err := rawjson.Remove(p.replica().Raw(), "metadata", "annotations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.user(kind.Spoke, offlineApp, string(body))
+	p.waitSeconds(30)
+	if own := kind.ReadOwnership(p.replica(), &kind.Env{Side: kind.Spoke, PrincipalUID: "hub-1"}); len(own.Alias.Lost) == 0 {
+		t.Errorf("restored with ownership %+v", own)
+	}
+	p.reconnect()
+	p.waitSeconds(120)
+	if !strings.Contains(p.shown(), prunedField) {
+		t.Errorf("the hub shows %q", p.shown())
+	}
+}
