@@ -162,6 +162,16 @@ func (w *world) restoreHub(b *backup) {
 	for _, p := range w.principals {
 		p.restartIn(w.between(second, 20*second))
 	}
+	for _, s := range w.spokes {
+		if w.hub.recall(registrations, s.agent.Name).KnownCluster != "" {
+			continue
+		}
+		for _, p := range s.clones { // who comes first has the name
+			if p.spoke.stranger {
+				p.crash()
+			}
+		}
+	}
 }
 
 func restoreSpoke(w *world, a action) {
