@@ -81,7 +81,7 @@ const parallelWrites = 64
 
 // writesPerAgent limits the writes for one agent. An API server on two cores accepts about 500 small writes per second,
 // of which one agent gets a tenth for long, and more until it has used up the burst.
-var writesPerAgent = kube.AgentLimits{Parallel: 4, Rate: 50, Burst: 1000}
+var writesPerAgent = kube.AgentLimits{Parallel: 2, Rate: 50, Burst: 1000}
 
 type principal struct {
 	cfg           Config
