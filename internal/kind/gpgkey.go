@@ -68,14 +68,24 @@ func (g GPGKeyKind) Key(o *Object, w *Env) (engine.Key, bool) {
 }
 
 func (g GPGKeyKind) Target(k engine.Key, w *Env) (Ref, error) {
+	return configMapTarget(k, isTrust(k.Name), w)
+}
+
+// configMapTarget returns the ConfigMap of a key, if the hub may write it.
+func configMapTarget(k engine.Key, permitted bool, w *Env) (Ref, error) {
 	ref, err := managedTarget(k, ConfigMaps, w)
-	if err != nil {
-		return Ref{}, err
-	}
-	if !isTrust(k.Name) {
+	if err == nil && !permitted {
 		return Ref{}, reject(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
 	}
-	return ref, nil
+	return ref, err
+}
+
+// setArgoLabels sets the labels by which Argo CD finds its ConfigMaps.
+func setArgoLabels(d *draft, name string) {
+	var labels rawjson.Object
+	labels.Set("app.kubernetes.io/name", rawjson.Quote(name))
+	labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
+	setList(&d.meta, "labels", labels)
 }
 
 func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
@@ -89,13 +99,10 @@ func (g GPGKeyKind) Merge(local *Object, k engine.Key, content, _ []byte, owners
 		}
 	}
 	d := createOrEdit(local, ref)
-	var labels, annotations rawjson.Object
+	var annotations rawjson.Object
 	switch {
 	case local == nil:
-		// Argo CD finds its ConfigMaps by this label.
-		labels.Set("app.kubernetes.io/name", rawjson.Quote(ref.Name))
-		labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
-		setList(&d.meta, "labels", labels)
+		setArgoLabels(d, ref.Name)
 	case ignored(local):
 		return nil, errIgnored(k.String())
 	default:

@@ -109,14 +109,7 @@ func (s SettingsKind) Key(o *Object, w *Env) (engine.Key, bool) {
 }
 
 func (s SettingsKind) Target(k engine.Key, w *Env) (Ref, error) {
-	ref, err := managedTarget(k, ConfigMaps, w)
-	if err != nil {
-		return Ref{}, err
-	}
-	if k.Name != argoSettings {
-		return Ref{}, reject(engine.NotAllowed, "ConfigMap %s is not one that the hub may write", k.Name)
-	}
-	return ref, nil
+	return configMapTarget(k, k.Name == argoSettings, w)
 }
 
 func (s SettingsKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
@@ -138,10 +131,7 @@ func (s SettingsKind) Merge(local *Object, k engine.Key, content, _ []byte, owne
 	data := map[string]string{}
 	switch {
 	case local == nil:
-		var labels rawjson.Object
-		labels.Set("app.kubernetes.io/name", rawjson.Quote(ref.Name))
-		labels.Set("app.kubernetes.io/part-of", rawjson.Quote("argocd"))
-		setList(&d.meta, "labels", labels)
+		setArgoLabels(d, ref.Name)
 	case ignored(local):
 		return nil, errIgnored(k.String())
 	default:
