@@ -36,8 +36,8 @@ type Remove struct {
 	Key    Key
 	Ticket uint64
 
-	// Deleted reports whether a user deleted the owner's object. Otherwise the item is absent or has left the scope.
-	Deleted bool
+	// DeletedUID is the UID of the owner's object if a user deleted it. Empty: the item is absent or has left the scope.
+	DeletedUID string
 }
 
 // RecordAlias records an alias on the object, if it is owned by us.

@@ -57,7 +57,7 @@ func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 		it.want = Version{}
 		r.setState(it, removable)
 		r.clearProblem(it)
-		r.remove(it, true, false)
+		r.remove(it, true, "")
 	}
 }
 
@@ -170,7 +170,7 @@ func (g *deletionGuard) confirm(r *replica, id string) bool {
 		it := g.held[h]
 		r.setState(it, removable)
 		if it.ticket == 0 {
-			r.remove(it, true, false)
+			r.remove(it, true, "")
 		}
 		r.update(it)
 	}

@@ -35,10 +35,10 @@ type Publish struct {
 
 // Withdraw reports that the owner no longer has an item.
 type Withdraw struct {
-	Scope   string
-	Key     Key
-	Seen    bool // the owner saw it go; otherwise it was missing in a list, and the replica treats it as absent
-	Deleted bool // seen: a user deleted the owner's object; otherwise it left the scope and may still exist
+	Scope      string
+	Key        Key
+	Seen       bool   // the owner saw it go; otherwise it was missing in a list, and the replica treats it as absent
+	DeletedUID string // seen: UID of the owner's object if a user deleted it; empty if it left the scope and may still exist
 }
 
 // Observe reports what the replica's own object contains. A caller whose view lags behind its own writes must leave out

@@ -175,13 +175,13 @@ const (
 // DeltaItem is one item. Seq grows with every item that is sent in a scope and session, so that late arrivals are
 // recognized.
 type DeltaItem struct {
-	Seq     uint64
-	Key     Key
-	Version Version
-	Gone    bool   // the owner saw the item go; no content
-	Deleted bool   // a user deleted it; otherwise it left the scope, or this is unknown
-	Content []byte // canonical and hashed
-	Extra   []byte // not hashed
+	Seq        uint64
+	Key        Key
+	Version    Version
+	Gone       bool   // the owner saw the item go; no content
+	DeletedUID string // UID of the owner's object if a user deleted it; empty if it left the scope, or if this is unknown
+	Content    []byte // canonical and hashed
+	Extra      []byte // not hashed
 
 	// Revision of the objects that the content was made of, or up to which the owner saw the item go. 0 if unknown.
 	Revision uint64

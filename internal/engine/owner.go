@@ -48,9 +48,9 @@ type ownedItem struct {
 	seq          uint64
 	since        Time // when it became known or dirty, was sent, or (clean) was last acknowledged
 	size         int32
+	deletedUID   string // gone: of the object, if a user deleted it
 	state        itemState
 	gone         bool // tombstone: the owner lost it, the replica has not acknowledged that
-	deleted      bool // a user deleted the object
 	ended        bool // the replica no longer has it although the owner does
 	stale        bool // changed while in flight
 	extraPending bool // an urgent Extra is not delivered; no comparison would show it
@@ -105,7 +105,7 @@ func (o *owner) publish(in Publish) {
 		return
 	}
 	if it.gone {
-		it.gone, it.deleted = false, false
+		it.gone, it.deletedUID = false, ""
 		o.tombstones--
 	}
 	it.version, it.ended, it.readFailed = in.Version, false, false
@@ -141,7 +141,7 @@ func (o *owner) withdraw(in Withdraw) {
 		return
 	}
 	// It stays in the digest until the replica has acknowledged it, so that a round does not find it absent.
-	it.gone, it.deleted, it.version, it.extraPending = true, in.Deleted, Version{}, false
+	it.gone, it.deletedUID, it.version, it.extraPending = true, in.DeletedUID, Version{}, false
 	o.tombstones++
 	o.dirty(it)
 }

@@ -126,19 +126,19 @@ func (r *replica) processGone(it *replicaItem, in DeltaItem) {
 		r.guard.hold(r, []*replicaItem{it}, CauseStore)
 		r.ack(in, OnHold, "the owner's API server was restored from a backup or replaced; deletions wait for a confirmation", 0)
 	default:
-		r.remove(it, false, in.Deleted)
+		r.remove(it, false, in.DeletedUID)
 	}
 	r.update(it)
 }
 
-// remove deletes the local object. If absent, a round found that the owner lacks it. If deleted, a user deleted the
-// owner's object.
-func (r *replica) remove(it *replicaItem, absent, deleted bool) {
+// remove deletes the local object. If absent, a round found that the owner lacks it. If deletedUID is set, a user deleted
+// the owner's object with that UID.
+func (r *replica) remove(it *replicaItem, absent bool, deletedUID string) {
 	it.ticket, it.write, it.size = r.peer.ticket(), removing, 0
 	if absent {
 		it.write = removingAbsent
 	}
-	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Deleted: deleted})
+	r.peer.emit(Remove{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, DeletedUID: deletedUID})
 }
 
 // applied handles the result of a write.

@@ -88,13 +88,13 @@ func TestOwner_RepublishedItemIsNotSentAsDeleted(t *testing.T) {
 	l.publish("a", "v1")
 	l.ack(1, "a", OK)
 	sent := func() DeltaItem { return l.last[len(l.last)-1].(Send).Message.(Delta).Items[0] }
-	l.expect(l.step(Withdraw{Scope: "s", Key: Key{Name: "a"}, Seen: true, Deleted: true}), "gone a")
-	if !sent().Deleted {
+	l.expect(l.step(Withdraw{Scope: "s", Key: Key{Name: "a"}, Seen: true, DeletedUID: "u1"}), "gone a")
+	if sent().DeletedUID != "u1" {
 		t.Error("the replica does not hear that a user deleted it")
 	}
 	l.publish("a", "v2")
 	l.expect(l.ack(2, "a", OK), "delta a v2")
-	if sent().Deleted {
+	if sent().DeletedUID != "" {
 		t.Error("it is sent as deleted")
 	}
 }
@@ -103,9 +103,25 @@ func TestReplica_ConfirmedAbsenceIsNotAUserDeletion(t *testing.T) {
 	l := newUntrusted(t, Mirror)
 	l.round(100, "b", "v1")
 	l.expect(l.receive(Confirm{ID: l.peer.Status().Scopes[0].HeldID}), "remove a")
+	l.expectNoUserDeletion()
+}
+
+func TestReplica_AbsenceIsNotAUserDeletion(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{})
+	rest := []string{"b", "v1", "c", "v1"}
+	for _, name := range []string{"a", "b", "c"} {
+		l.observe(name, "v1")
+	}
+	l.open(hubStore)
+	l.expect(l.round(100, rest...), "remove a")
+	l.expectNoUserDeletion()
+}
+
+func (l *peerHarness) expectNoUserDeletion() {
+	l.t.Helper()
 	for _, e := range l.last {
-		if r, ok := e.(Remove); ok && r.Deleted {
-			t.Error("its delete hooks would run")
+		if r, ok := e.(Remove); ok && r.DeletedUID != "" {
+			l.t.Error("its delete hooks would run")
 		}
 	}
 }

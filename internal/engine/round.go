@@ -206,7 +206,7 @@ func (r *replica) finishRound() {
 			r.peer.emit(Event{Type: Unattached, Scope: r.cfg.Name, Key: it.key})
 		case it.mayRemove():
 			removes = true
-			r.remove(it, true, false) // it failed before and needs no other confirmation
+			r.remove(it, true, "") // it failed before and needs no other confirmation
 		default:
 			lost = append(lost, it)
 		}

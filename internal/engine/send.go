@@ -60,7 +60,7 @@ func (o *owner) sendDirty() {
 
 // load reads the content of an item. It may be newer than what was published last, so load updates the version.
 func (o *owner) load(it *ownedItem) (DeltaItem, bool) {
-	item := DeltaItem{Key: it.key, Gone: it.gone, Deleted: it.deleted}
+	item := DeltaItem{Key: it.key, Gone: it.gone, DeletedUID: it.deletedUID}
 	if it.gone {
 		if o.cfg.Style == Mirror {
 			_, item.Revision = o.peer.source.View(o.cfg.Name)

@@ -202,7 +202,7 @@ func (l *agentSync) remove(e engine.Remove) {
 		if local != nil && l.storedVersion(s, local) != meant {
 			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since its removal was decided"}}
 		}
-		d := l.decideRemoval(s, local, e.Deleted)
+		d := l.decideRemoval(s, local, e.DeletedUID)
 		if m, ok := l.reconciler.deleted[ref]; ok && d.gone {
 			m.ours = true
 			l.reconciler.deleted[ref] = m
@@ -238,11 +238,17 @@ func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Obj
 }
 
 // decideRemoval decides how an object that we own is deleted. Its workloads always stay. If a user deleted the owner's
-// object, the delete hooks of the local one run, as in Argo CD. Otherwise none runs.
-func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) decision {
-	if local == nil || !s.kind.Matches(local) || !kind.ReadOwnership(local, &l.env).Owned {
+// object that the local one was written from, the delete hooks of the local one run, as in Argo CD. Otherwise none runs:
+// the user may have deleted a new object of the same name.
+func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deletedUID string) decision {
+	if local == nil || !s.kind.Matches(local) {
 		return decision{gone: true}
 	}
+	ownership := kind.ReadOwnership(local, &l.env)
+	if !ownership.Owned {
+		return decision{gone: true}
+	}
+	byUser := deletedUID != "" && deletedUID == ownership.Source
 	remover, ok := s.kind.(kind.Remover)
 	if !ok {
 		return decision{gone: true}
@@ -252,7 +258,7 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 	}
 	// An adopted object existed before. It is released when it leaves the scope. Only an Application that a user deletes
 	// on the hub is deleted here too.
-	if byUser := deleted && s.cfg.Name == kind.ApplicationScope; remover.Keeps(local) && !byUser && !local.IsDeleting() {
+	if deletable := byUser && s.cfg.Name == kind.ApplicationScope; remover.Keeps(local) && !deletable && !local.IsDeleting() {
 		return decision{verb: Update, object: remover.Release(local, &l.env)}
 	}
 	if fail := l.refusedDeletion(s.cfg.Name, local); fail != nil {
@@ -262,7 +268,7 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deleted bool) de
 		return decision{fail: &Failure{Code: engine.InUse, Message: "an Application still uses this project", RetryAfter: 2 * engine.Second}}
 	}
 	strip := kind.StripArgoFinalizers
-	if deleted {
+	if byUser {
 		strip = kind.StripCascade
 	}
 	if stripped, changed := strip(local); changed {

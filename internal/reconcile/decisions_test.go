@@ -75,7 +75,7 @@ func TestRemove_OnSpoke(t *testing.T) {
 		{"adopted, being deleted", kind.ApplicationScope, spokeApp(t, adopted, going), "nothing"},
 		{"a Secret that is no repository", kind.RepositoryScope, secret, "gone"},
 	} {
-		d := l.decideRemoval(l.scope(c.scope), c.local, false)
+		d := l.decideRemoval(l.scope(c.scope), c.local, "")
 		if got := outcome(d); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
@@ -84,11 +84,21 @@ func TestRemove_OnSpoke(t *testing.T) {
 		}
 	}
 	// An Application that a user deletes on the hub is deleted here, also an adopted one. Other kinds are released.
-	if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, adopted, ``), true)); got != "delete" {
+	if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, adopted, ``), "s1")); got != "delete" {
 		t.Errorf("adopted, deleted by a user: %s, want delete", got)
 	}
+	// A user created another Application of that name and deleted it. The local one was never written from it.
+	if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, adopted, ``), "s2")); got != "update" {
+		t.Errorf("adopted, another one deleted by a user: %s, want update", got)
+	}
+	hooks := `"finalizers":["pre-delete-finalizer.argocd.argoproj.io"]`
+	for uid, want := range map[string]string{"": "update, again", "s1": "delete", "s2": "update, again"} {
+		if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, ours, hooks), uid)); got != want {
+			t.Errorf("with a delete hook, a user deleted %q: %s, want %s", uid, got, want)
+		}
+	}
 	project := object(t, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"p","namespace":"argocd","annotations":{`+adopted+`}},"spec":{}}`)
-	if got := outcome(l.decideRemoval(l.scope(kind.AppProjectScope), project, true)); got != "update" {
+	if got := outcome(l.decideRemoval(l.scope(kind.AppProjectScope), project, "s1")); got != "update" {
 		t.Errorf("adopted project, deleted by a user: %s, want update", got)
 	}
 }

@@ -35,11 +35,22 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 			if s.cfg.Style == engine.OneShot && now != nil {
 				l.recordRefresh(now)
 			}
-			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), Deleted: is == nil || is.IsDeleting()})
+			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), DeletedUID: deletedUID(was, is)})
 		case s.cfg.Style != engine.OneShot:
 			l.observeReplica(s, old, now)
 		}
 	}
+}
+
+// deletedUID returns the UID of an object that a user deleted: it is gone or terminating. Otherwise it is empty.
+func deletedUID(was, is *kind.Object) string {
+	switch {
+	case is == nil:
+		return was.UID()
+	case is.IsDeleting():
+		return is.UID()
+	}
+	return ""
 }
 
 // seenLeaving reports whether an item that is no longer published was seen to leave: its object was deleted, or a user

@@ -48,7 +48,7 @@ func (p *process) translate(m engine.Message) engine.Message {
 		if p.release == older {
 			m.Items = slices.Clone(m.Items)
 			for i := range m.Items {
-				m.Items[i].Deleted = false
+				m.Items[i].DeletedUID = ""
 			}
 		}
 		return m

@@ -110,7 +110,7 @@ func readRoot(r *pb.Root) engine.Root {
 
 func readDeltaItem(it *pb.Delta_Item) engine.DeltaItem {
 	out := engine.DeltaItem{
-		Seq: it.GetSeq(), Key: readKey(it.GetKey()), Gone: it.GetGone(), Deleted: it.GetDeleted(),
+		Seq: it.GetSeq(), Key: readKey(it.GetKey()), Gone: it.GetGone(), DeletedUID: it.GetDeletedUid(),
 		Content: readBytes(it.GetContent()), Extra: readBytes(it.GetExtra()), Revision: it.GetRevision(),
 	}
 	out.Version.Hi, out.Version.Lo = readHash(it.GetVersion())

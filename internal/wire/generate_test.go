@@ -116,7 +116,7 @@ var anyDeltaItem = rapid.Custom(func(t *rapid.T) engine.DeltaItem {
 		Revision: anyUint64.Draw(t, "revision"),
 	}
 	if it.Gone {
-		it.Deleted = rapid.Bool().Draw(t, "deleted")
+		it.DeletedUID = rapid.SampledFrom([]string{"", "8c1f7d0e-1111-4222-8333-444455556666"}).Draw(t, "deletedUID")
 	} else {
 		it.Content = someBytes(t, "content")
 	}

@@ -41,7 +41,7 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Delta{Scope: m.Scope, Revision: m.Revision, View: m.View, Items: each(m.Items, func(it engine.DeltaItem) *pb.Delta_Item {
 			return &pb.Delta_Item{
 				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
-				Gone: it.Gone, Deleted: it.Deleted, Content: it.Content, Extra: it.Extra, Revision: it.Revision,
+				Gone: it.Gone, Deleted: it.DeletedUID != "", DeletedUid: it.DeletedUID, Content: it.Content, Extra: it.Extra, Revision: it.Revision,
 			}
 		})}
 	case engine.Ack:

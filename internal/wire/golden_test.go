@@ -70,7 +70,7 @@ var samples = map[string]engine.Message{
 	"delta": engine.Delta{Scope: "application", Revision: 4711, View: 4712, Items: []engine.DeltaItem{
 		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.VersionOf([]byte(`{"spec":{}}`)),
 			Content: []byte(`{"spec":{}}`), Extra: []byte(`{"reconciledAt":"2026-01-01T00:00:00Z"}`), Revision: 4710},
-		{Seq: 2, Key: engine.Key{Name: "default"}, Gone: true, Deleted: true},
+		{Seq: 2, Key: engine.Key{Name: "default"}, Gone: true, DeletedUID: "8c1f7d0e-1111-4222-8333-444455556666"},
 	}},
 	"ack": engine.Ack{Scope: "application", Items: []engine.AckItem{
 		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.Version{Hi: 10, Lo: 11}},

@@ -144,7 +144,7 @@ func toRoot(r engine.Root) *pb.Root {
 
 func toDeltaItem(it engine.DeltaItem) *pb.Delta_Item {
 	return &pb.Delta_Item{
-		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Gone: it.Gone, Deleted: it.Deleted,
+		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Gone: it.Gone, Deleted: it.DeletedUID != "", DeletedUid: it.DeletedUID,
 		Content: it.Content, Extra: it.Extra, Revision: it.Revision,
 	}
 }

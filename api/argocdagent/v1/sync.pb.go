@@ -1649,9 +1649,11 @@ type Delta_Item struct {
 	// Of the objects that the content was made of, or up to which the owner saw the item go; 0 if unknown. The replica
 	// stores it with the object that it writes.
 	Revision uint64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With gone: a user deleted the owner's object. False: the object left the
-	// scope, or the owner does not say. Then delete hooks do not run.
-	Deleted       bool `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// Set with deleted_uid, for replicas that do not read that field.
+	Deleted bool `protobuf:"varint,8,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// With gone: the UID of the owner's object, if a user deleted it. Empty: the object left the scope, or the owner does
+	// not say. Delete hooks run only if the replica was written from the object with this UID.
+	DeletedUid    string `protobuf:"bytes,9,opt,name=deleted_uid,json=deletedUid,proto3" json:"deleted_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1740,6 +1742,13 @@ func (x *Delta_Item) GetDeleted() bool {
 		return x.Deleted
 	}
 	return false
+}
+
+func (x *Delta_Item) GetDeletedUid() string {
+	if x != nil {
+		return x.DeletedUid
+	}
+	return ""
 }
 
 type Ack_Item struct {
@@ -1916,12 +1925,12 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\bversions\x18\x06 \x01(\fR\bversions\"4\n" +
 	"\x04Want\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x16\n" +
-	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xd5\x02\n" +
+	"\x06hashes\x18\x02 \x03(\x06R\x06hashes\"\xf6\x02\n" +
 	"\x05Delta\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x120\n" +
 	"\x05items\x18\x02 \x03(\v2\x1a.argocdagent.v1.Delta.ItemR\x05items\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x12\n" +
-	"\x04view\x18\x04 \x01(\x04R\x04view\x1a\xd3\x01\n" +
+	"\x04view\x18\x04 \x01(\x04R\x04view\x1a\xf4\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
@@ -1930,7 +1939,9 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\acontent\x18\x05 \x01(\fR\acontent\x12\x14\n" +
 	"\x05extra\x18\x06 \x01(\fR\x05extra\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x04R\brevision\x12\x18\n" +
-	"\adeleted\x18\b \x01(\bR\adeleted\"7\n" +
+	"\adeleted\x18\b \x01(\bR\adeleted\x12\x1f\n" +
+	"\vdeleted_uid\x18\t \x01(\tR\n" +
+	"deletedUid\"7\n" +
 	"\x03Key\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x83\x02\n" +

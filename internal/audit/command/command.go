@@ -345,7 +345,7 @@ func (a *Auditor) recordsOf(agent, scope string, in engine.DeltaItem) (out []aud
 		case kind.Deleting(in.Content):
 			add("delete", kind.ContentUID(in.Content), "")
 			out[0].Reason = withResources
-		case in.Gone && in.Deleted:
+		case in.Gone && in.DeletedUID != "":
 			add("delete", "", "")
 		case in.Gone:
 			add("remove", "", "")

@@ -119,10 +119,10 @@ func TestAuditor_ReplacedCommand(t *testing.T) {
 func TestAuditor_Deletions(t *testing.T) {
 	items := func(d engine.DeltaItem) engine.Delta {
 		d.Key = engine.Key{Namespace: "argocd", Name: "web"}
-		return engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Seq: d.Seq, Key: d.Key, Gone: d.Gone, Deleted: d.Deleted, Content: d.Content}}}
+		return engine.Delta{Scope: kind.ApplicationScope, Items: []engine.DeltaItem{{Seq: d.Seq, Key: d.Key, Gone: d.Gone, DeletedUID: d.DeletedUID, Content: d.Content}}}
 	}
 	send := func(a *Auditor) {
-		for i, d := range []engine.DeltaItem{{Content: []byte(`{"deleting":true,"uid":"u1"}`)}, {Gone: true, Deleted: true}, {Gone: true}, {Content: []byte(`{"uid":"u2","spec":{}}`)}} {
+		for i, d := range []engine.DeltaItem{{Content: []byte(`{"deleting":true,"uid":"u1"}`)}, {Gone: true, DeletedUID: "u1"}, {Gone: true}, {Content: []byte(`{"uid":"u2","spec":{}}`)}} {
 			d.Seq = uint64(i + 1)
 			a.Items("", 1, items(d))
 			a.Answers("", 1, ack(kind.ApplicationScope, d.Seq, "web", engine.OK, ""))
@@ -144,11 +144,11 @@ func TestAuditor_Deletions(t *testing.T) {
 	a.Deleted(w, &reconcile.Failure{Stale: true}) // is repeated
 	a.Deleted(w, &reconcile.Failure{Code: engine.Forbidden, Message: "no"})
 	a.Deleted(w, nil)
-	a.Items("", 1, items(engine.DeltaItem{Seq: 9, Gone: true, Deleted: true}))
+	a.Items("", 1, items(engine.DeltaItem{Seq: 9, Gone: true, DeletedUID: "u1"}))
 	for range 3 { // is retried
 		a.Answers("", 1, ack(kind.ApplicationScope, 9, "web", engine.OnHold, "the budget"))
 	}
-	a.Items("", 1, items(engine.DeltaItem{Seq: 10, Gone: true, Deleted: true}))
+	a.Items("", 1, items(engine.DeltaItem{Seq: 10, Gone: true, DeletedUID: "u1"}))
 	a.Closed("", 1)
 	wants(t, lines(), "command delete by unknown: applications/argocd/web u1 failed Forbidden (no)",
 		"command delete by unknown: applications/argocd/web u1 ok  (with its resources)",
