@@ -2,9 +2,11 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -12,30 +14,86 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 	var options agentOptions
 	var removed removals
 	var spec map[string]any
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
 		Short: "Change the registration of an agent",
 		Long: `Changes the spec of an Agent. Fields that you do not set keep their value. To remove labels and annotations of the
-cluster Secret, use --remove-label and --remove-annotation. If the Agent is declared in Git, change it there.`,
+cluster Secret, use --remove-label and --remove-annotation. If the Agent is declared in Git, change it there.
+
+With another --mode, the other side becomes the owner of the Applications and overwrites what is different. So the mode
+changes only if the agent is connected and in sync, unless you set --force. The agent is then suspended: set its
+--agent-mode on the workload cluster and resume it.`,
 		Example: `  argocd-agentctl agent reconfigure w1 --label tier=gold --remove-label env
-  argocd-agentctl agent reconfigure w1 --shared`,
+  argocd-agentctl agent reconfigure w1 --shared
+  argocd-agentctl agent reconfigure w1 --mode autonomous`,
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			spec, err = options.patch(removed)
 			return err
 		},
 		RunE: p.onHub(func(ctx context.Context, a agents, args []string) error {
+			suspends, err := a.suspendForMode(ctx, args[0], spec, force)
+			if err != nil {
+				return err
+			}
 			agent, err := a.patch(ctx, "change agent "+args[0], args[0], map[string]any{"spec": spec})
 			if err != nil {
 				return err
 			}
 			p.say("%s changed", nameOf(agent))
+			if suspends {
+				p.say("It is suspended. On the workload cluster, set --agent-mode=%[2]s. Then run `argocd-agentctl agent resume %[1]s`.", agent.Name, agent.Spec.Mode)
+			}
 			return nil
 		}),
 	}
 	options.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to remove from the cluster Secret, by `KEY,…`.")
 	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to remove from the cluster Secret, by `KEY,…`.")
+	cmd.Flags().BoolVar(&force, "force", false, "Change the mode although the agent is not in sync. Changes that are not replicated yet are lost.")
 	return cmd
+}
+
+// suspendForMode suspends an agent whose mode the patch changes, and reports whether it does. It refuses a new mode while
+// one side has changes that the other one lacks, unless force is set.
+func (a agents) suspendForMode(ctx context.Context, name string, patch map[string]any, force bool) (bool, error) {
+	mode, ok := patch["mode"].(string)
+	if !ok {
+		return false, nil
+	}
+	agent, err := a.get(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if agent.Spec.Mode == mode || agent.Spec.Mode == "" {
+		return false, nil
+	}
+	if err := checkModeChange(agent); err != nil && !force {
+		return false, err
+	}
+	patch["suspended"] = true
+	_, err = a.patch(ctx, "suspend agent "+name, name, map[string]any{"spec": map[string]any{"suspended": true}})
+	return true, err
+}
+
+func checkModeChange(agent *v1alpha1.Agent) error {
+	s, why := agent.Status, ""
+	switch {
+	case s.ClusterUID == "": // it never connected: there is nothing to overwrite
+		return nil
+	case !s.Connected:
+		why = "it is not connected"
+	case s.Diverged > 0:
+		why = pluralize(int(s.Diverged), "item") + " differ between hub and cluster"
+	case s.OldestUnacked != nil:
+		why = "a change is not acknowledged yet"
+	case s.LastConfirmed == nil:
+		why = "it was not in sync in this session"
+	default:
+		return nil
+	}
+	return fmt.Errorf("change the mode of agent %s: %s, and the new owner would overwrite changes of the other side. "+
+		"Wait until the agent is in sync, see `argocd-agentctl pending %s`. To change the mode anyway, use --force", agent.Name, why, agent.Name)
 }
 
 // removals are keys to remove from a cluster Secret.

@@ -71,6 +71,9 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	spec.Set("destination", destination.Bytes())
 	p.body.Set("spec", spec.Bytes())
 	item := p.item(k, engine.Key{Name: project})
+	if w.Side == Spoke {
+		item.Extra = replicaOf(o, w)
+	}
 	if item.Unsendable != "" && p.deleting {
 		p.body = nil // a deletion does not need the spec
 		item = p.item(k, engine.Key{})
@@ -108,7 +111,7 @@ func (ApplicationKind) Key(o *Object, w *Env) (engine.Key, bool) { return localK
 
 func (ApplicationKind) Target(k engine.Key, w *Env) (Ref, error) { return localRef(k, w) }
 
-func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, ownership Ownership, w *Env) (*Object, error) {
+func (a ApplicationKind) Merge(local *Object, k engine.Key, content, extra []byte, ownership Ownership, w *Env) (*Object, error) {
 	ref, p, err := readItem(a, "Applications", k, content, w)
 	if err != nil {
 		return nil, err
@@ -120,8 +123,12 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, _ []byte, o
 	if err := checkSpec(spec, w); err != nil {
 		return nil, err
 	}
-	if err := mergeable(local, k, p, w); err != nil {
+	handedOver := isHandedOver(local, extra, w)
+	if err := mergeable(local, handedOver, k, p, w); err != nil {
 		return nil, err
+	}
+	if handedOver {
+		local, _ = StripArgoFinalizers(local) // nothing on the hub would remove them
 	}
 	d := createOrEdit(local, ref)
 	p.apply(d, local, w.Side == Hub, ownership, sourceName(k), w)
@@ -156,7 +163,7 @@ func (p *payload) checkSelected(name string, w *Env) error {
 }
 
 // mergeable rejects content for an object that cannot take it.
-func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
+func mergeable(local *Object, handedOver bool, k engine.Key, p *payload, w *Env) error {
 	if err := p.checkSelected(k.String(), w); err != nil {
 		return err
 	}
@@ -170,7 +177,33 @@ func mergeable(local *Object, k engine.Key, p *payload, w *Env) error {
 	case local.IsDeleting() && !p.deleting:
 		return reject(engine.Busy, "%s is being deleted here, and will be created again", k)
 	}
+	if handedOver {
+		return nil
+	}
 	return checkOwnedByAgent(local, k, w)
+}
+
+// After an agent has changed from managed to autonomous, its Applications exist on both sides, and those of the hub are
+// no replicas yet. The hub hands an Application over if the agent proves that its own one was written from it: it knows
+// the UID, which the hub has sent to this agent only. Every other Application of the hub stays as it is.
+
+// replicaOf returns the Extra of a spoke's Application that was written from an Application of this hub, or nil.
+func replicaOf(o *Object, w *Env) []byte {
+	ownership := ReadOwnership(o, w)
+	if !ownership.Owned {
+		return nil
+	}
+	return rawjson.Object{{Key: "replicaOf", Value: rawjson.Quote(ownership.Source)}}.Bytes()
+}
+
+// isHandedOver reports whether an Application of the hub becomes the replica of the one that was written from it.
+func isHandedOver(local *Object, extra []byte, w *Env) bool {
+	return w.Side == Hub && local != nil && local.UID() != "" && !isMarked(local) && rawjson.Text(extra, "replicaOf") == local.UID()
+}
+
+// isMarked reports whether an object has any ownership annotation.
+func isMarked(o *Object) bool {
+	return o.Annotation(SourceUID) != "" || o.Annotation(PrincipalUID) != "" || o.Annotation(AgentNameAnnotation) != ""
 }
 
 // checkOwnedByAgent rejects a write over an object on the hub that did not come from this agent under this key.

@@ -233,6 +233,50 @@ func TestApplication_HubKeepsMetadataOfUsers(t *testing.T) {
 	}
 }
 
+// An agent changed from managed to autonomous. The hub's Application becomes the replica only if the agent's was written
+// from it.
+func TestApplication_HubHandsOverToFormerReplica(t *testing.T) {
+	spoke := func(annotations string) *Object {
+		return object(t, `{"metadata":{"name":"a","namespace":"argo","uid":"s1","annotations":{`+annotations+`}},"spec":{"project":"p","source":{"repoURL":"r"}}}`)
+	}
+	hub := func(meta string) *Object {
+		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","uid":"h1"`+meta+`},"spec":{"project":"hub","destination":{"name":"one"}}}`)
+	}
+	fromHub := `"argocd.argoproj.io/source-uid":"h1","argocd.argoproj.io/principal-uid":"hub-1"`
+	kept := `,"labels":{"l":"hub"},"finalizers":["resources-finalizer.argocd.argoproj.io","other/finalizer"]`
+	for _, c := range []struct {
+		name       string
+		spoke, hub *Object
+		code       engine.Code
+	}{
+		{"its former replica", spoke(fromHub), hub(kept), ""},
+		{"an Application of the spoke's users", spoke(``), hub(kept), engine.NameTaken},
+		{"the replica of another hub", spoke(`"argocd.argoproj.io/source-uid":"h1","argocd.argoproj.io/principal-uid":"hub-2"`), hub(kept), engine.NameTaken},
+		{"the replica of another Application", spoke(`"argocd.argoproj.io/source-uid":"h2","argocd.argoproj.io/principal-uid":"hub-1"`), hub(kept), engine.NameTaken},
+		{"the replica of another agent", spoke(fromHub), hub(`,"annotations":{"argocd.argoproj.io/source-uid":"x","argocd-agent.argoproj-labs.io/agent-name":"two"}`), engine.NameTaken},
+		{"one that is being deleted", spoke(fromHub), hub(kept + `,"deletionTimestamp":"2026-01-01T00:00:00Z"`), engine.Busy},
+		{"one that is ignored", spoke(fromHub), hub(`,"labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}`), engine.NotAllowed},
+	} {
+		item, _ := ApplicationKind{}.Publish(c.spoke, autoSpoke())
+		merged, err := ApplicationKind{}.Merge(c.hub, item.Key, item.Content, item.Extra, Ownership{}, autoHub())
+		if c.code != "" {
+			expectRejected(t, c.name, err, c.code)
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		held, _ := ApplicationKind{}.ReadReplica(merged, autoHub())
+		expectJSON(t, c.name, held.Content, string(item.Content))
+		if !held.Ownership.Owned || held.Ownership.Source != "s1" || merged.Label("l") != "hub" {
+			t.Errorf("%s: ownership %+v, labels %v", c.name, held.Ownership, merged.Labels())
+		}
+		if f := merged.Finalizers(); len(f) != 1 || f[0] != "other/finalizer" {
+			t.Errorf("%s: finalizers %v", c.name, f)
+		}
+	}
+}
+
 func TestApplication_HubRejectsSpecBeyondAgent(t *testing.T) {
 	spec := func(s string) string { return `{"uid":"u","spec":` + s + `}` }
 	good := spec(`{"project":"one-p","destination":{"name":"one"}}`)

@@ -203,11 +203,11 @@ func (w *world) guardHub(who actor, ch change) {
 			agent = o.Annotation(agentKey)
 		}
 	}
-	if ch.old != nil && ch.old.Annotation(agentKey) == "" || agent == "" {
+	s := w.spokeOf(agent)
+	if ch.old != nil && ch.old.Annotation(agentKey) == "" && !w.handsOver(s, ch) || agent == "" {
 		w.guardHubOwn(ch, bad)
 		return
 	}
-	s := w.spokeOf(agent)
 	if s != nil && s.managed() && s.modeChanged {
 		w.guardHubOwn(ch, bad)
 		return
@@ -240,6 +240,12 @@ func (w *world) guardHub(who actor, ch change) {
 	if ch.ref.Resource == kind.Applications && ch.new != nil {
 		w.guardOrder(who.proc, ch, w.ledger.spokeEra[agent], bad)
 	}
+}
+
+// handsOver reports whether an Application of the hub becomes the replica of an agent that was managed and had it.
+func (w *world) handsOver(s *spoke, ch change) bool {
+	return s != nil && s.modeChanged && !s.managed() && ch.ref.Resource == kind.Applications && ch.new != nil &&
+		ch.old.UID() == ch.new.UID() && w.ledger.placed[ch.old.UID()+"@"+s.agent.Name]
 }
 
 // guardHubOwn guards what the hub's users own. A principal fills in the status, assigns command IDs, clears operations

@@ -48,6 +48,16 @@ var buildCLI = sync.OnceValues(func() (string, error) {
 // ctl runs the CLI as administrator of a cluster and returns its output.
 func (s *clusterClient) ctl(t testing.TB, args ...string) string {
 	t.Helper()
+	out, err := s.tryCtl(t, args...)
+	if err != nil {
+		t.Fatalf("argocd-agentctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// tryCtl is ctl. If the command fails, the output includes the error.
+func (s *clusterClient) tryCtl(t testing.TB, args ...string) (string, error) {
+	t.Helper()
 	file, err := buildCLI()
 	if err != nil {
 		t.Fatal(err)
@@ -61,9 +71,9 @@ func (s *clusterClient) ctl(t testing.TB, args ...string) string {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("argocd-agentctl %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
+		return string(out) + stderr.String(), err
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), nil
 }
 
 // joinEnv is a hub with a principal and without certificates, and an empty cluster.
