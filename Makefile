@@ -19,7 +19,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-compare profile-fleet lab-build release release-check clean
+.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build release release-check clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -82,12 +82,16 @@ bench-live: ## compare live access through the hub with direct access
 bench-fleet: ## measure AGENTS=1000 agents with APPS=10 Applications each (ARGS=-h: flags)
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) $(ARGS)
 
+bench-query: ## measure searches over 10,000 agents with 10 Applications each (ARGS=-h: flags)
+	go run ./bench/query $(ARGS)
+
 profile-fleet: ## run bench-fleet and save profiles of the principal in dist/profiles
 	go run ./bench/fleet -agents $(AGENTS) -apps $(APPS) -profiles dist/profiles $(ARGS)
 
 bench: ## run all benchmarks; all figures are in dist/bench.json
 	@rm -f dist/bench*.json dist/bench-engine.txt
 	@$(MAKE) --no-print-directory bench-engine bench-live
+	@$(MAKE) --no-print-directory bench-query ARGS=
 	@$(MAKE) --no-print-directory bench-sync ARGS="-runs $(RUNS)"
 	@$(MAKE) --no-print-directory bench-fleet ARGS="$(ARGS)"
 	@go run ./bench/collect dist/bench-engine.txt dist/bench-*.json

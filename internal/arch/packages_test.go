@@ -46,6 +46,9 @@ var packageRules = []packageRule{
 	{path: "internal/kind", inner: paths("internal/engine", "internal/rawjson"), outer: []string{"k8s.io/apimachinery/pkg/labels"}, pure: true},
 	{path: "internal/reconcile", inner: paths("internal/engine", "internal/kind", "internal/rawjson"), pure: true},
 
+	// The read model of the fleet.
+	{path: "internal/query", inner: paths("internal/kind", "internal/rawjson"), pure: true},
+
 	// What a workload cluster allows its hub.
 	{path: "internal/policy", inner: paths("internal/engine", "internal/kind", "internal/rawjson", "api"), outer: []string{"github.com/google/cel-go/cel"}},
 
@@ -98,7 +101,7 @@ var packageRules = []packageRule{
 	{path: "lab", outer: anyModule},
 	{path: "test", inner: paths("lab", "api", "install"), outer: anyModule},
 	// The fleet benchmark runs many agents in one process.
-	{path: "bench", inner: paths("lab", "api", core, "internal/wire", "internal/agent", "internal/kube", "internal/transport", "internal/trace"), outer: anyModule},
+	{path: "bench", inner: paths("lab", "api", core, "internal/query", "internal/wire", "internal/agent", "internal/kube", "internal/transport", "internal/trace"), outer: anyModule},
 	{path: "internal/arch"},
 }
 
