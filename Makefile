@@ -19,7 +19,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build release release-check clean
+.PHONY: help demo build fmt lint generate test test-fast test-mixed test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build release release-check clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -47,10 +47,14 @@ generate: ## generate Go code from the .proto files in api/
 test: ## run all tests; installs and builds dependencies (ARGOCD=<directory>: use that Argo CD)
 	@hack/test
 
+test-mixed: ## run principals and agents of older commits with those of this tree
+	@hack/test-mixed
+
 test-fast: ## run unit tests and simulation, about one minute
 	@hack/test -short
 
-test-all: test ## run test, vulncheck if online, fuzz targets, 10,000 seeds, mutants and release-check
+test-all: test ## run test, test-mixed, vulncheck if online, fuzz targets, 10,000 seeds, mutants and release-check
+	@hack/test-mixed
 	@hack/vulncheck --if-online
 	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=10000

@@ -310,6 +310,9 @@ func (a *agent) report(r reconcile.Report) {
 		if m := f.Welcome.Mapping; a.cfg.Mode == kind.Managed && m != string(a.cfg.Mapping) {
 			a.log.Warn("Following the mapping of the hub", "hub", m, "agent", a.cfg.Mapping, "hint", "set --destination-based-mapping as on the hub")
 		}
+		if len(f.Unshared) > 0 {
+			a.log.Warn("Hub does not replicate some scopes", "scopes", f.Unshared, "version", f.Welcome.Version, "hint", "upgrade the principal")
+		}
 		a.log.Info("Connected to the hub", "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
 	case engine.Closed:
 		a.open.Store(false)

@@ -64,6 +64,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 		version = strings.TrimSpace(version + " (protocol " + s.Protocol + ")")
 	}
 	line("Version", version)
+	line("Not replicated", strings.Join(s.UnsupportedKinds, ", "))
 	line("Cluster", s.ClusterUID)
 	line("Applications", strconv.FormatInt(s.Applications, 10))
 	line("Diverged", strconv.FormatInt(s.Diverged, 10))

@@ -141,7 +141,7 @@ func (o *owner) answer(in Ask) {
 }
 
 func (o *owner) root() (Root, bool) {
-	if o.cfg.Style == OneShot || !o.complete {
+	if o.cfg.Style == OneShot || !o.complete || o.unshared {
 		return Root{}, false
 	}
 	o.lastSentRoot = o.digest.Sum()

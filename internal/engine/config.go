@@ -29,8 +29,8 @@ const (
 	Replica
 )
 
-// ScopeConfig describes a scope. Both ends list the same scopes in the same order, the order in which kinds depend on
-// each other.
+// ScopeConfig describes a scope. Both ends list scopes in the same order, the order in which kinds depend on each other.
+// An end of another release may know others: see setShared.
 type ScopeConfig struct {
 	Name      string
 	Style     ScopeStyle
@@ -40,6 +40,9 @@ type ScopeConfig struct {
 	// NoBudget exempts the scope from the deletion budget: for credentials, of which fewer are safer. While the owner's
 	// store is untrusted, deletions are still held.
 	NoBudget bool
+
+	// Announced marks a scope that is newer than the announcement of scopes: a peer that announces none does not know it.
+	Announced bool
 }
 
 // Config configures a Peer.

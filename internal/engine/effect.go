@@ -60,6 +60,8 @@ type Event struct {
 	Welcome *Welcome // Opened, on the agent
 	Store   Store    // Opened, StoreAccepted: the other side's store
 	Held    *Held
+
+	Unshared []string // Opened: scopes of this side that the other side does not know
 }
 
 // EventType names an event.

@@ -24,7 +24,8 @@ type owner struct {
 
 	digest       Digest
 	complete     bool
-	inFlight     int // bytes
+	unshared     bool // the other side does not know the scope
+	inFlight     int  // bytes
 	tombstones   int
 	rejected     int // items with a reject, in any state
 	seq          uint64
@@ -153,7 +154,7 @@ func (o *owner) dirty(it *ownedItem) {
 	case inFlight:
 		it.stale = true
 	case clean, rejected, blocked: // its dependency may have changed
-		if o.peer.isOpen() {
+		if o.peer.isOpen() && !o.unshared {
 			o.setState(it, queued)
 		}
 	}
@@ -190,6 +191,11 @@ func (o *owner) start() {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false
 			o.setState(o.lists[s].head, clean)
+		}
+	}
+	if o.unshared {
+		for _, h := range sortedHashes(o.items) {
+			o.clearReject(o.items[h])
 		}
 	}
 	var again []*ownedItem

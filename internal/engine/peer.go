@@ -241,12 +241,12 @@ func (p *Peer) flush() {
 // everything was delivered, counts as in sync.
 func (p *Peer) allScopesInSync() bool {
 	for _, o := range p.orderedOwners {
-		if o.cfg.Style != OneShot && !o.wasInSync && o.rounds < 2 {
+		if o.cfg.Style != OneShot && !o.unshared && !o.wasInSync && o.rounds < 2 {
 			return false
 		}
 	}
 	for _, r := range p.orderedReplicas {
-		if r.cfg.Style != OneShot && !r.inSync && r.rounds < 2 {
+		if r.cfg.Style != OneShot && !r.unshared && !r.inSync && r.rounds < 2 {
 			return false
 		}
 	}

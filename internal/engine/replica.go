@@ -12,6 +12,7 @@ type replica struct {
 
 	digest      Digest // of what counted returns
 	complete    bool
+	unshared    bool   // the other side does not know the scope
 	reason      string // why the view is not complete
 	seen        uint64 // newest known revision of the owner's objects
 	horizon     uint64 // source revisions up to here that are later than the owner's store belong to another history of it

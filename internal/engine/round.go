@@ -59,7 +59,7 @@ func (r *replica) ownerHas(p Prefix) {
 }
 
 func (r *replica) startRound() {
-	if r.round.active || r.cfg.Style == OneShot || !r.complete || !r.peer.isOpen() {
+	if r.round.active || r.cfg.Style == OneShot || !r.complete || r.unshared || !r.peer.isOpen() {
 		return
 	}
 	r.round = round{id: r.round.id + 1, active: true, startedAt: r.peer.now, asked: map[Prefix]bool{}}

@@ -65,16 +65,18 @@ func (p *Peer) same(roots []Root) {
 
 func (p *Peer) owner(scope string) *owner {
 	o := p.owners[scope]
-	if o == nil {
+	if o == nil || o.unshared {
 		p.unexpected++
+		return nil
 	}
 	return o
 }
 
 func (p *Peer) replica(scope string) *replica {
 	r := p.replicas[scope]
-	if r == nil {
+	if r == nil || r.unshared {
 		p.unexpected++
+		return nil
 	}
 	return r
 }

@@ -27,6 +27,7 @@ func (p *Peer) connected(in Connected) {
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
 	hello.Projection = Range{ProjectionMin, ProjectionMax}
 	hello.ClockMillis, hello.Facts = int64(p.now), in.Facts
+	hello.Capabilities = p.announceScopes(hello.Capabilities)
 	p.send(hello)
 }
 
@@ -126,8 +127,9 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 		p.cfg.KnownCluster = m.ClusterUID
 		p.phase, p.session, p.epoch = awaitingBegin, session, m.Epoch
 		p.protocol, p.projection = protocol, projection
+		p.setShared(m.Capabilities)
 		p.checkStore(m.Store)
-		p.emit(Event{Type: Opened, Hello: &m, Store: m.Store})
+		p.emit(Event{Type: Opened, Hello: &m, Store: m.Store, Unshared: p.unsharedScopes()})
 	}
 }
 
@@ -153,8 +155,9 @@ func (p *Peer) handleWelcome(m Welcome) {
 	}
 	p.phase, p.protocol, p.projection = awaitingBegin, m.Protocol, m.Projection
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
+	p.setShared(m.Capabilities)
 	p.checkStore(m.Store)
-	p.emit(Event{Type: Opened, Welcome: &m, Store: m.Store})
+	p.emit(Event{Type: Opened, Welcome: &m, Store: m.Store, Unshared: p.unsharedScopes()})
 }
 
 func (p *Peer) refuseWelcome(code Code, message string) {
@@ -194,6 +197,7 @@ func (p *Peer) begin() {
 		w.Mode, w.Mapping = p.cfg.Mode, p.cfg.Mapping
 		w.Protocol, w.Projection = p.protocol, p.projection
 		w.ClockMillis = int64(p.now)
+		w.Capabilities = p.announceScopes(w.Capabilities)
 		p.send(w)
 	}
 	for _, cfg := range p.cfg.Scopes {

@@ -31,6 +31,7 @@ type ScopeStatus struct {
 	InSyncAt  Time   // when the scope was last in sync, in this session or, while disconnected, in the last one; 0 if never
 	Diverged  int    // replica: objects known to differ
 	Limit     string // replica: limit because of which items are not stored; empty if none
+	Unshared  bool   // the other side does not know the scope, so nothing of it is sent
 	Lossy     int    // replica: objects that count as equal although they are not stored as the owner has them
 }
 
@@ -70,7 +71,7 @@ func (p *Peer) DeletionHeld(scope string, key Key) bool {
 func (o *owner) status() ScopeStatus {
 	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
 		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[inFlight].len, Bytes: o.inFlight,
-		Rejected: o.rejected}
+		Rejected: o.rejected, Unshared: o.unshared}
 	s.Deletions = min(o.tombstones, s.Dirty+s.InFlight)
 	if it := o.lists[inFlight].head; it != nil {
 		s.OldestAt = it.since
@@ -83,7 +84,7 @@ func (o *owner) status() ScopeStatus {
 
 func (r *replica) status() ScopeStatus {
 	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
-		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Limit: r.limitReached(), Lossy: r.lossy()}
+		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Limit: r.limitReached(), Lossy: r.lossy(), Unshared: r.unshared}
 	if r.inSync && r.peer.phase != awaitingBegin {
 		s.InSyncAt = r.inSyncAt
 	}

@@ -187,6 +187,7 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	v.store(s, e)
 	s.Applications, s.OldestUnacked = 0, nil
 	var pending v1alpha1.Pending
+	s.UnsupportedKinds = v.unsupportedKinds(e)
 	proven, all := lastInSync(e)
 	var oldest engine.Time
 	for _, sc := range e.Scopes {
@@ -219,9 +220,26 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	case !all:
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "The comparison of hub and agent is not complete in this session.")
 	default:
-		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", "Hub and agent are in sync.")
+		message := "Hub and agent are in sync."
+		if len(s.UnsupportedKinds) > 0 {
+			message += " The release of the agent does not replicate " + strings.Join(s.UnsupportedKinds, ", ") + ". Upgrade the agent."
+		}
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionTrue, "InSync", message)
 	}
 	v.reportHolds(s, e)
+}
+
+// unsupportedKinds returns the kinds of the registration that the agent does not know, by their names in spec.kinds.
+func (v statusInputs) unsupportedKinds(e engine.Status) []string {
+	var out []string
+	for _, k := range kind.All() {
+		unshared := slices.ContainsFunc(e.Scopes, func(sc engine.ScopeStatus) bool { return sc.Name == k.Scope() && sc.Unshared })
+		name := k.Traits().Name
+		if unshared && !slices.Contains(out, name) && (len(v.rec.Spec.Kinds) == 0 || slices.Contains(v.rec.Spec.Kinds, name)) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // lastInSync returns when all scopes were in sync. It returns false if that was not the case in this session.
@@ -229,6 +247,9 @@ func lastInSync(e engine.Status) (at engine.Time, ok bool) {
 	for _, sc := range e.Scopes {
 		if sc.Name == kind.CommandScope {
 			continue // commands are executed, not compared
+		}
+		if sc.Unshared {
+			continue
 		}
 		if sc.InSyncAt == 0 {
 			return 0, false

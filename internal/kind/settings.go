@@ -42,7 +42,7 @@ func (SettingsKind) Scope() string { return SettingsScope }
 func (SettingsKind) Resource() Resource { return ConfigMaps }
 
 func (SettingsKind) Traits() Traits {
-	return Traits{Name: "settings", ManagedOnly: true, NoBudget: true,
+	return Traits{Name: "settings", ManagedOnly: true, NoBudget: true, Announced: true,
 		Agents: func(_ *Object, w *Env) AgentMatcher { return AgentMatcher{all: w.Settings.SyncArgoSettings} }}
 }
 

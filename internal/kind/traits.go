@@ -17,6 +17,7 @@ type Traits struct {
 	Credentials  bool            // its content must not be shown
 	DependsOn    string          // scope of the items in Item.DependsOn
 	Reads        []Resource      // other resources that decide what is in the scope
+	Announced    bool            // a release that does not announce its scopes does not know it
 	AnyNamespace bool            // objects may be outside of Argo CD's namespace
 	Selector     string          // label selector for the watch of Resource; if empty, all objects
 

@@ -69,3 +69,13 @@ func TestNames_AreTheValuesOfTheCRD(t *testing.T) {
 		t.Errorf("kinds are %v, the CRD has %v", got, want)
 	}
 }
+
+// Releases that announce no scopes know these and no others. A new kind is announced.
+func TestTraits_AnnouncedUnlessOlderReleasesKnowThem(t *testing.T) {
+	known := []string{AppProjectScope, RepositoryScope, GPGKeyScope, ApplicationScope, StatusScope, CommandScope}
+	for _, k := range All() {
+		if got := k.Traits().Announced; got == slices.Contains(known, k.Scope()) {
+			t.Errorf("%s: announced %v", k.Scope(), got)
+		}
+	}
+}

@@ -124,7 +124,7 @@ func scopesOf(kinds []kindTraits, side kind.Side, mode kind.Mode) []scope {
 		if !t.In(mode) {
 			continue
 		}
-		s := scope{kind: k.Kind, cfg: engine.ScopeConfig{Name: k.Scope(), Style: t.Style, NoBudget: t.NoBudget, DependsOn: t.DependsOn}}
+		s := scope{kind: k.Kind, cfg: engine.ScopeConfig{Name: k.Scope(), Style: t.Style, NoBudget: t.NoBudget, DependsOn: t.DependsOn, Announced: t.Announced}}
 		if t.OwnerIn(mode) != side {
 			s.cfg.Role = engine.Replica
 		}

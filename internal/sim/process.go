@@ -261,7 +261,7 @@ func (p *process) startAgent() {
 	p.persisted[""], p.known = m, m.KnownStore
 	m = p.w.mutant.recalled(m)
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		Kinds: p.w.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
+		Kinds: p.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub}
 	p.reconciler = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
@@ -309,7 +309,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 // startPrincipal knows what is registered.
 func (p *process) startPrincipal() {
 	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
-		PrincipalUID: principalUID, Kinds: p.w.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true,
+		PrincipalUID: principalUID, Kinds: p.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true,
 		ApplicationNamespaces: p.w.applicationNamespaces()}
 	p.reconciler = reconcile.New(cfg)
 	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})

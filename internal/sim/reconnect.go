@@ -77,7 +77,7 @@ func (w *world) allInSync() bool {
 			return false
 		}
 		for _, scope := range st.Scopes {
-			if scope.Role == engine.Owner && scope.InSyncAt == 0 && scope.Name != "command" {
+			if scope.Role == engine.Owner && scope.InSyncAt == 0 && !scope.Unshared && scope.Name != "command" {
 				return false
 			}
 		}

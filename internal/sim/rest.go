@@ -85,18 +85,25 @@ func (w *world) checkInSync() {
 			if !s.process.up || !p.up || !here.Connected || !there.Connected || there.Epoch != here.Epoch {
 				continue
 			}
-			for i, scope := range here.Scopes {
-				if scope.Name == kind.CommandScope {
-					continue
-				}
-				w.checkScopeInSync(p, s, there.Scopes[i])
+			for _, scope := range slices.Concat(here.Scopes, there.Scopes) {
+				both := slices.ContainsFunc(here.Scopes, func(o engine.ScopeStatus) bool { return o.Name == scope.Name }) &&
+					slices.ContainsFunc(there.Scopes, func(o engine.ScopeStatus) bool { return o.Name == scope.Name })
+				w.check(scope.Unshared != both, "scope %s of %s counts as unshared: %v", scope.Name, s.agent.Name, scope.Unshared)
+			}
+			for _, scope := range here.Scopes {
 				w.checkScopeInSync(s.process, s, scope)
+			}
+			for _, scope := range there.Scopes {
+				w.checkScopeInSync(p, s, scope)
 			}
 		}
 	}
 }
 
 func (w *world) checkScopeInSync(p *process, s *spoke, scope engine.ScopeStatus) {
+	if scope.Name == kind.CommandScope || scope.Unshared {
+		return
+	}
 	age, most := p.clock()-scope.InSyncAt, recent
 	if w.lossy() > 0 || w.refusals() > 0 {
 		most += minute // one comparison may fall into the moment in which an item is written again

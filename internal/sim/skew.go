@@ -2,8 +2,10 @@ package sim
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // This file is about processes of another release than the others.
@@ -17,7 +19,7 @@ type release uint8
 
 const (
 	current release = iota
-	older           // does not know the fields that were added last
+	older           // knows neither the fields that were added last, nor settings, and announces no scopes
 	newer           // speaks one version more of everything
 	tooNew          // does not support today's versions
 	releases
@@ -43,6 +45,14 @@ func (p *process) translate(m engine.Message) engine.Message {
 		case tooNew:
 			m.Protocol.Min, m.Protocol.Max = engine.ProtocolMax+1, engine.ProtocolMax+2
 		}
+		if p.release == older {
+			m.Capabilities = withoutScopes(m.Capabilities)
+		}
+		return m
+	case engine.Welcome:
+		if p.release == older {
+			m.Capabilities = withoutScopes(m.Capabilities)
+		}
 		return m
 	case engine.Delta:
 		if p.release == older {
@@ -54,4 +64,13 @@ func (p *process) translate(m engine.Message) engine.Message {
 		return m
 	}
 	return m
+}
+
+func withoutScopes(capabilities []string) []string {
+	return slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return strings.HasPrefix(c, "scope=") })
+}
+
+// kinds returns the kinds that the release of this process replicates.
+func (p *process) kinds() []kind.Kind {
+	return slices.DeleteFunc(p.w.kinds(), func(k kind.Kind) bool { return p.release == older && k.Traits().Announced })
 }

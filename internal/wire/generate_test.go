@@ -64,7 +64,7 @@ var anyVersion = rapid.Custom(func(t *rapid.T) engine.Version {
 })
 
 var anyFact = rapid.Custom(func(t *rapid.T) engine.Fact {
-	return engine.Fact{Key: anyToken.Draw(t, "key"), Value: anyToken.Draw(t, "value")}
+	return engine.Fact{Key: anyToken.Draw(t, "key"), Value: rapid.StringMatching(`[!-~]{0,63}`).Draw(t, "value")}
 })
 
 var anySeen = rapid.Custom(func(t *rapid.T) engine.Seen {

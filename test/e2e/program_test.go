@@ -63,6 +63,7 @@ func endAll() {
 // program is argocd-agent as a child process: principal or agent. It can be restarted.
 type program struct {
 	name string
+	file string // binary; if empty, that of this tree
 	args []string
 	log  string // all runs append to this file
 
@@ -92,9 +93,12 @@ var launches = sync.OnceValue(func() chan func() {
 // start starts the process. It does not wait until it is ready.
 func (p *program) start(t testing.TB) {
 	t.Helper()
-	file, err := build()
-	if err != nil {
-		t.Fatal(err)
+	file := p.file
+	if file == "" {
+		var err error
+		if file, err = build(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if p.running() {
 		t.Fatalf("%s is running already", p.name)

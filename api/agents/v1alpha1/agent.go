@@ -92,6 +92,9 @@ type Status struct {
 	Store    *Store `json:"store,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
+	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate. Objects of these kinds
+	// stay as they are.
+	UnsupportedKinds []string `json:"unsupportedKinds,omitempty"`
 	// Facts that the agent reported about its cluster when it connected. A fact that Spec.Cluster.Facts lists and the agent
 	// no longer reports keeps its last value.
 	Facts []Fact `json:"facts,omitempty"`

@@ -45,6 +45,9 @@ type Hello struct {
 	//
 	//	tunnels=<target>,…   the agent serves tunnels (see Tunnel) to these targets only. The list may be empty. Without
 	//	                     this capability the agent may serve any target.
+	//	scope=<scope>        the sender knows this scope. Nothing of a scope is sent that only one side knows. A sender
+	//	                     without such a capability knows the scopes appproject, repository, gpgkey, application,
+	//	                     status and command.
 	Capabilities []string `protobuf:"bytes,9,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The agent's own store.
 	Store *Store `protobuf:"bytes,10,opt,name=store,proto3" json:"store,omitempty"`
@@ -254,7 +257,10 @@ type Welcome struct {
 	// The highest versions that both sides support.
 	Protocol   uint32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	Projection uint32 `protobuf:"varint,11,opt,name=projection,proto3" json:"projection,omitempty"`
-	// Features of both sides; at most 64.
+	// Features of the hub, as in Hello; at most 64:
+	//
+	//	fleet-hold           the hub checks deletions by absence across its agents, and confirms them.
+	//	scope=<scope>        as in Hello.
 	Capabilities []string `protobuf:"bytes,12,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The hub's own store.
 	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
