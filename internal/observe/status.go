@@ -18,7 +18,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 	}
 	gauge := func(name, help string) *Metric { return of(scopes, name, help) }
 	connected := of(len(agents), "_connected", "1 if the session with the agent is open, otherwise 0.")
-	untrusted := of(len(agents), "_store_untrusted", "1 if the peer's store was restored or replaced and waits for a confirmation.")
+	untrusted := of(len(agents), "_store_untrusted", "1 if a store, on either side, was restored or replaced and waits for a confirmation.")
 	items := gauge("_items", "Items in a scope.")
 	dirty := gauge("_dirty_items", "Changed items that have not been delivered.")
 	flight := gauge("_unacked_items", "Items that were sent and not acknowledged.")
@@ -29,7 +29,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 	lossy := gauge("_lossy_items", "Replica objects that count as equal although a field is stored differently.")
 	unexpected := of(len(agents), "_unexpected_messages_total", "Messages for an unknown scope or role. A non-zero rate indicates a faulty or hostile peer.")
 	unexpected.Counter = true
-	held := gauge("_held_deletions", "Deletions that wait for confirmation.")
+	held := gauge("_held_deletions", "Deletions that wait for confirmation. With role owner, the other side holds them.")
 	inSync := gauge("_last_in_sync_age_seconds", "Seconds since both sides were last in sync. Absent until the first comparison of the session.")
 	all := []*Metric{connected, untrusted, items, dirty, flight, bytes, oldest, rejected, divergent, lossy, held, inSync, unexpected}
 
@@ -40,7 +40,7 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 		}
 		agent := []string{"agent", name}
 		add(connected, number(s.Connected), agent)
-		add(untrusted, number(s.StoreHoldID != ""), agent)
+		add(untrusted, number(s.StoreHoldID != "" || heldByPeer(s.RemoteHolds, "") != nil), agent)
 		add(unexpected, float64(s.UnexpectedMessages), agent)
 		for _, sc := range s.Scopes {
 			role := "owner"
@@ -59,6 +59,11 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 					age = float64(now-sc.OldestAt) / 1000
 				}
 				add(oldest, age, scope)
+				deletions := 0.0
+				if h := heldByPeer(s.RemoteHolds, sc.Name); h != nil {
+					deletions = float64(h.Count)
+				}
+				add(held, deletions, scope)
 			} else {
 				add(held, float64(sc.Held), scope)
 				add(divergent, float64(sc.Diverged), scope)
@@ -74,6 +79,16 @@ func SyncMetrics(prefix string, agents map[string]engine.Status, now engine.Time
 		out = append(out, *m)
 	}
 	return out
+}
+
+// heldByPeer returns what the other side holds in a scope, or nil. Without a scope, it holds this side's store.
+func heldByPeer(holds []engine.Held, scope string) *engine.Held {
+	for i := range holds {
+		if holds[i].Scope == scope {
+			return &holds[i]
+		}
+	}
+	return nil
 }
 
 // WriteMetrics returns the metrics of writes to the API server.

@@ -9,14 +9,16 @@ import (
 )
 
 func TestSyncMetrics_OfAgents(t *testing.T) {
-	agents := map[string]engine.Status{"a": {Connected: true, UnexpectedMessages: 2, StoreHoldID: "store-1", Scopes: []engine.ScopeStatus{
+	agents := map[string]engine.Status{"a": {Connected: true, UnexpectedMessages: 2, StoreHoldID: "store-1", RemoteHolds: []engine.Held{{Scope: "applications", Count: 7}, {Scope: "projects", Count: 1}}, Scopes: []engine.ScopeStatus{
 		{Name: "applications", Role: engine.Owner, Items: 5, Dirty: 1, InFlight: 2, Bytes: 300, OldestAt: 4000, Rejected: 1, InSyncAt: 2000},
 		{Name: "status", Role: engine.Replica, Items: 4, Held: 3, Diverged: 2, Lossy: 5},
-	}}}
+	}}, "b": {RemoteHolds: []engine.Held{{ID: "store-2"}}}, "c": {}}
 	_, body := get(t, Metrics(MetricsConfig{Prefix: "x", Gather: func(context.Context) ([]Metric, error) { return SyncMetrics("x", agents, 10000), nil }}), "/metrics")
 	for _, want := range []string{
 		`x_connected{agent="a"} 1`,
 		`x_store_untrusted{agent="a"} 1`,
+		`x_store_untrusted{agent="b"} 1`,
+		`x_store_untrusted{agent="c"} 0`,
 		`x_unexpected_messages_total{agent="a"} 2`,
 		`x_items{agent="a",role="owner",scope="applications"} 5`,
 		`x_dirty_items{agent="a",role="owner",scope="applications"} 1`,
@@ -25,6 +27,7 @@ func TestSyncMetrics_OfAgents(t *testing.T) {
 		`x_oldest_unacked_seconds{agent="a",role="owner",scope="applications"} 6`,
 		`x_rejected_items{agent="a",role="owner",scope="applications"} 1`,
 		`x_last_in_sync_age_seconds{agent="a",role="owner",scope="applications"} 8`,
+		`x_held_deletions{agent="a",role="owner",scope="applications"} 7`,
 		`x_held_deletions{agent="a",role="replica",scope="status"} 3`,
 		`x_divergent_items{agent="a",role="replica",scope="status"} 2`,
 		`x_lossy_items{agent="a",role="replica",scope="status"} 5`,
