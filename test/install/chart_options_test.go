@@ -213,6 +213,29 @@ func TestChart_Alerts(t *testing.T) {
 	}
 }
 
+// The sidecar of Grafana loads ConfigMaps by label. The module test/monitoring checks the queries.
+func TestChart_Dashboards(t *testing.T) {
+	const on = "dashboards.enabled=true,dashboards.annotations.grafana_folder=Hub"
+	all := objects(t, render(t, onHub, on))
+	for _, name := range []string{"fleet", "agent"} {
+		board := all["ConfigMap/argocd-agent-principal-dashboard-"+name]
+		text := field(t, board, "data", "argocd-agent-"+name+".json")
+		if text != read(t, chart, "files/dashboards", name+".json") {
+			t.Errorf("%s differs from its file", name)
+		}
+		if board.GetLabels()["grafana_dashboard"] != "1" || board.GetAnnotations()["grafana_folder"] != "Hub" {
+			t.Errorf("%s: labels %v, annotations %v", name, board.GetLabels(), board.GetAnnotations())
+		}
+	}
+	for _, values := range [][]string{{onHub}, {onSpoke, on}} {
+		for key := range objects(t, render(t, values...)) {
+			if strings.Contains(key, "dashboard") {
+				t.Errorf("%v: %s", values, key)
+			}
+		}
+	}
+}
+
 // The page about installations of Argo CD gives the names of their Redis, Secret and pods.
 func TestChart_ArgoCDInstallations(t *testing.T) {
 	page := read(t, "../../docs/argocd-installations.md")

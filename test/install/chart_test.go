@@ -23,7 +23,7 @@ var valueSets = map[string][]string{
 	"hub, all":           {everything["principal"][0], everything["principal"][1], "principal.replicas=3", "principal.service.type=LoadBalancer", `principal.service.annotations.a\.b/c=d`, "principal.service.loadBalancerSourceRanges={10.0.0.0/8}", "priorityClassName=system-cluster-critical"},
 	"hub, ports":         {onHub, "principal.settings.listen-port=9443,principal.settings.metrics-port=9000,principal.settings.redis-proxy-port=0,principal.settings.enable-resource-proxy=false"},
 	"hub, nothing extra": {onHub, "networkPolicy.enabled=false,podDisruptionBudget.enabled=false,crds.install=false", "redis.secretName=", "principal.settings.metrics-port=0,principal.settings.healthz-port=0"},
-	"hub, scaled": {onHub, "principal.autoscaling.enabled=true,principal.autoscaling.targetMemoryUtilizationPercentage=70,deploymentAnnotations.a=b,commonLabels.team=web",
+	"hub, scaled": {onHub, "dashboards.enabled=true", "principal.autoscaling.enabled=true,principal.autoscaling.targetMemoryUtilizationPercentage=70,deploymentAnnotations.a=b,commonLabels.team=web",
 		`principal.ingress.enabled=true,principal.ingress.host=hub.example.com,principal.ingress.annotations.a\.b/passthrough=yes`},
 	"spoke":              {onSpoke},
 	"spoke, own account": {onSpoke, "serviceAccount.create=false,serviceAccount.name=mine,rbac.create=false,dnsPolicy=None,dnsConfig.nameservers={10.0.0.1},hostAliases[0].ip=10.0.0.2,hostAliases[0].hostnames={hub.example.com}"},

@@ -65,6 +65,7 @@ func binariesRun(t *testing.T, l *lab.Lab) {
 	deployed(t, l)
 	bothTrace(t, traces)
 	matches(t, "../../docs/reference/metrics.md", metricsPage(t, ports[8000], spokePorts[8181]))
+	removed(t, l)
 	for name, pod := range map[string]*podrun.Pod{"principal": principal, "agent": agent} {
 		if starts := pod.Status().Starts; starts != 1 {
 			t.Errorf("the %s was started %d times; last exit: %v", name, starts, pod.Status().LastExit)

@@ -50,24 +50,14 @@ contexts: [{name: hub, context: {cluster: hub, user: hub, namespace: argocd}}]}`
 	}
 }
 
-// deployed uses the hub's Argo CD as users do: it creates, deploys, reads and deletes an Application.
+// deployed uses the hub's Argo CD as users do: it creates, deploys and reads an Application.
 func deployed(t testing.TB, l *lab.Lab) {
 	t.Helper()
-	argocd := func(ctx context.Context, want string, args ...string) error {
-		out, err := l.Command(ctx, "argocd", args...).CombinedOutput()
-		if err == nil && !strings.Contains(string(out), want) {
-			err = fmt.Errorf("there is no %q", want)
-		}
-		if err != nil {
-			return fmt.Errorf("argocd %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return nil
-	}
 	lab.Await(t, "an Application to be created", func(ctx context.Context) error {
-		return argocd(ctx, "", "app", "create", "web", "--app-namespace", "w1", "--project", "default", "--dest-name", "w1", "--dest-namespace", "default",
+		return argocd(ctx, l, "", "app", "create", "web", "--app-namespace", "w1", "--project", "default", "--dest-name", "w1", "--dest-namespace", "default",
 			"--repo", l.RepoURL("plain"), "--path", ".", "--sync-policy", "automated", "--upsert")
 	})
-	if err := argocd(t.Context(), "Healthy", "app", "wait", "w1/web", "--sync", "--health", "--timeout", "180"); err != nil {
+	if err := argocd(t.Context(), l, "Healthy", "app", "wait", "w1/web", "--sync", "--health", "--timeout", "180"); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Cluster("managed").LogInPods("a word from the cluster"); err != nil {
@@ -85,9 +75,26 @@ func deployed(t testing.TB, l *lab.Lab) {
 		{"", []string{"app", "actions", "run", "w1/web", "restart", "--kind", "Deployment"}},
 		{"a word from the cluster", []string{"app", "logs", "w1/web"}},
 	} {
-		lab.Await(t, "argocd "+strings.Join(look.args, " "), func(ctx context.Context) error { return argocd(ctx, look.want, look.args...) })
+		lab.Await(t, "argocd "+strings.Join(look.args, " "), func(ctx context.Context) error { return argocd(ctx, l, look.want, look.args...) })
 	}
-	if err := argocd(t.Context(), "", "app", "delete", "w1/web", "--cascade=false", "--yes"); err != nil {
+}
+
+// argocd runs a command that must succeed and print a text.
+func argocd(ctx context.Context, l *lab.Lab, want string, args ...string) error {
+	out, err := l.Command(ctx, "argocd", args...).CombinedOutput()
+	if err == nil && !strings.Contains(string(out), want) {
+		err = fmt.Errorf("there is no %q", want)
+	}
+	if err != nil {
+		return fmt.Errorf("argocd %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// removed deletes the Application of deployed on the hub and waits until the cluster has deleted its replica.
+func removed(t testing.TB, l *lab.Lab) {
+	t.Helper()
+	if err := argocd(t.Context(), l, "", "app", "delete", "w1/web", "--cascade=false", "--yes"); err != nil {
 		t.Fatal(err)
 	}
 	lab.Await(t, "the Application to be gone from the cluster", func(ctx context.Context) error {
