@@ -134,8 +134,12 @@ func (c *cluster) principalAddress(ctx context.Context, flag string) (string, er
 // imageFlag returns the --image flag for the join command if the principal runs a custom image. A hub with its own
 // registry usually has workload clusters that use it as well.
 func (c *cluster) imageFlag(ctx context.Context) string {
-	image, _, err := c.argoComponent(ctx, principalDeployment)
-	if err != nil || image == "" || image == install.DefaultImage() {
+	d, err := c.deployment(ctx, principalDeployment)
+	if err != nil || len(d.Spec.Template.Spec.Containers) == 0 {
+		return ""
+	}
+	image := d.Spec.Template.Spec.Containers[0].Image
+	if image == install.DefaultImage() {
 		return ""
 	}
 	return " --image " + image

@@ -60,7 +60,7 @@ func (c *cluster) apply(ctx context.Context, manifests []byte) (int, error) {
 
 // notReadyReason returns why the pod of the agent is not ready, if known.
 func (c *cluster) notReadyReason(ctx context.Context) string {
-	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agentDeployment})
+	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: ourPods(agentDeployment)})
 	if err != nil || len(pods.Items) == 0 {
 		return ""
 	}

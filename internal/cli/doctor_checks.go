@@ -39,14 +39,14 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 		return e.found, nil
 	}
 	e.crds(hub, true)
-	if !e.common(ctx, hub, principalDeployment, hub.principalSettings, "argocd-server", k) {
+	if !e.common(ctx, hub, hub.principalSettings, "argocd-server", k) {
 		return e.found, nil
 	}
 	var namespaces []string
 	if k.settings.on("namespaced") {
 		namespaces = commaList(k.settings.get("allowed-namespaces"))
 	}
-	e.permissions(ctx, hub, "argocd-agent-principal", "principal", namespaces)
+	e.permissions(ctx, hub, k.settings.account, "principal", namespaces)
 	k.bundle = e.trustedCAs(ctx, hub, "argocd-agentctl pki init; or create the Secret with cert-manager")
 	leaf := e.certificate(ctx, hub, pki.PrincipalSecret, "argocd-agentctl pki issue principal --upsert --dns NAME", x509.ExtKeyUsageServerAuth, k.bundle)
 	host := ""
@@ -59,7 +59,7 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 		proxyHost, _, _ := net.SplitHostPort(cmp.Or(k.settings.get("resource-proxy-address"), "argocd-agent-resource-proxy:9090"))
 		e.names(leaf, proxyHost, "argocd-agentctl pki issue resource-proxy --upsert --dns "+proxyHost)
 	}
-	e.redis(ctx, hub, principalDeployment, k.settings.get("redis-server-address"), k.settings, o.offline)
+	e.redis(ctx, hub, k.settings.get("redis-server-address"), k.settings, o.offline)
 	controller, _, err := hub.argoComponent(ctx, "argocd-application-controller")
 	k.controller = err != nil || controller != ""
 	e.argoOnHub(k)
@@ -77,17 +77,17 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 		return e.found, nil
 	}
 	e.crds(spoke, false)
-	if !e.common(ctx, spoke, agentDeployment, spoke.agentSettings, "argocd-application-controller", k) {
+	if !e.common(ctx, spoke, spoke.agentSettings, "argocd-application-controller", k) {
 		return e.found, nil
 	}
 	e.argoOnSpoke(k)
-	e.permissions(ctx, spoke, "argocd-agent-agent", "agent", nil)
+	e.permissions(ctx, spoke, k.settings.account, "agent", nil)
 	rejoin := "create a token on the hub with `argocd-agentctl agent join-token` and use it on this cluster"
 	k.bundle = e.trustedCAs(ctx, spoke, rejoin)
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {
 		k.agent = leaf.Subject.CommonName
 	}
-	e.redis(ctx, spoke, agentDeployment, k.settings.get("redis-addr"), k.settings, o.offline)
+	e.redis(ctx, spoke, k.settings.get("redis-addr"), k.settings, o.offline)
 	if mode := k.settings.get("agent-mode"); k.settings.installed && mode != "managed" && mode != "autonomous" {
 		e.problem("mode", "set ARGOCD_AGENT_MODE in ConfigMap "+paramsConfigMap+" to managed or autonomous", "invalid agent mode %q", mode)
 	}
@@ -107,7 +107,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 }
 
 // common runs the checks of both sides.
-func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, read func(context.Context) (*settings, error), argo string, k *checked) bool {
+func (e *checkRun) common(ctx context.Context, c *cluster, read func(context.Context) (*settings, error), argo string, k *checked) bool {
 	var err error
 	if k.settings, err = read(ctx); err == nil {
 		k.argo, err = c.argoSettings(ctx)
@@ -119,7 +119,7 @@ func (e *checkRun) common(ctx context.Context, c *cluster, deployment string, re
 		e.problem("settings", "request permission to read Deployments and ConfigMaps in "+c.namespace, "%v", err)
 		return false
 	}
-	e.installed(deployment, k.settings)
+	e.installed(k.settings)
 	if k.argo == nil {
 		e.warning("argo cd", "install Argo CD into namespace "+c.namespace+", or set --"+c.flag+"-namespace", "ConfigMap argocd-cm not found")
 	}

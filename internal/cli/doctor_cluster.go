@@ -112,7 +112,8 @@ func (e *checkRun) crds(c *cluster, ours bool) {
 }
 
 // installed checks that the Deployment of the principal or the agent is ready.
-func (e *checkRun) installed(name string, s *settings) {
+func (e *checkRun) installed(s *settings) {
+	name := s.name
 	switch {
 	case !s.installed:
 		e.note("deployment", "Deployment %s not found. Only the settings in ConfigMap %s are checked.", name, paramsConfigMap)

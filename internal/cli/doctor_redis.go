@@ -27,7 +27,8 @@ import (
 const redisService = "argocd-redis"
 
 // redis checks that Redis is ready and that a component can connect to it.
-func (e *checkRun) redis(ctx context.Context, c *cluster, component, address string, set *settings, offline bool) {
+func (e *checkRun) redis(ctx context.Context, c *cluster, address string, set *settings, offline bool) {
+	component := set.name
 	if address != "" && !strings.HasPrefix(address, redisService) {
 		e.note("redis", "%s uses %s, which is not checked", component, address)
 		return
@@ -63,9 +64,8 @@ func (e *checkRun) redis(ctx context.Context, c *cluster, component, address str
 		e.skipped("redis", c.explain(err))
 		return
 	}
-	pod := labels.Set{"app.kubernetes.io/name": component, "app.kubernetes.io/part-of": "argocd-agent"}
-	if by := blockingPolicy(policies.Items, labels.Set(service.Spec.Selector), pod); by != "" {
-		e.problem("redis", "add an ingress rule for pods with label app.kubernetes.io/name="+component, "NetworkPolicy %s blocks connections from %s to Redis", by, component)
+	if by := blockingPolicy(policies.Items, labels.Set(service.Spec.Selector), set.pods); by != "" {
+		e.problem("redis", "add an ingress rule for pods with label "+nameLabel+"="+set.pods[nameLabel], "NetworkPolicy %s blocks connections from %s to Redis", by, component)
 		return
 	}
 	e.ok("redis", "Service %s has %s", redisService, pluralize(ready, "ready endpoint"))

@@ -34,7 +34,7 @@ const (
 func (c *cluster) podWarnings(ctx context.Context, component string, timeout time.Duration) (found []podWarning, answered int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + component, Limit: maxPods})
+	pods, err := c.kube.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: ourPods(component), Limit: maxPods})
 	if err != nil {
 		return nil, 0, c.explain(err)
 	}

@@ -82,11 +82,11 @@ func (s *script) pod(t *testing.T, c *lab.Cluster, component, address, port stri
 		return c.Apply(ctx, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: %s-0, namespace: %s, labels: {app.kubernetes.io/name: %s}}
+metadata: {name: %s-0, namespace: %s, labels: {app.kubernetes.io/part-of: argocd-agent, app.kubernetes.io/component: %s}}
 spec:
   schedulingGates: [{name: example.com/never}]
   containers: [{name: main, image: example.com/none, ports: [{name: healthz, containerPort: %s}]}]
-`, component, namespace, component, port))
+`, component, namespace, strings.TrimPrefix(component, "argocd-agent-"), port))
 	})
 	patch(t, c, pods, namespace, component+"-0", `{"status":{"phase":"Running","podIP":"`+address+`","podIPs":[{"ip":"`+address+`"}]}}`, "status")
 }

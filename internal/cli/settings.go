@@ -1,18 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// Names that all installations use.
+// Default names of our objects. The chart can override those of the Deployments.
 const (
 	principalDeployment = "argocd-agent-principal"
 	agentDeployment     = "argocd-agent-agent"
@@ -21,7 +24,10 @@ const (
 
 // settings are the arguments and the environment of a Deployment.
 type settings struct {
-	installed bool // the Deployment exists
+	name      string // of the Deployment
+	pods      labels.Set
+	account   string // ServiceAccount
+	installed bool   // the Deployment exists
 	ready     bool
 	image     string
 	prefix    string // of its environment variables
@@ -39,7 +45,7 @@ func (c *cluster) agentSettings(ctx context.Context) (*settings, error) {
 
 // settings reads the settings of a Deployment. If it does not exist, only the ConfigMap is read.
 func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*settings, error) {
-	s := &settings{prefix: prefix, env: map[string]string{}, flags: map[string]string{}}
+	s := &settings{name: deployment, pods: labels.Set{nameLabel: deployment, partOfLabel: ourPartOf}, account: deployment, prefix: prefix, env: map[string]string{}, flags: map[string]string{}}
 	read := map[string]map[string]string{}
 	load := func(name string) (map[string]string, error) {
 		if data, ok := read[name]; ok {
@@ -49,7 +55,7 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 		read[name] = data
 		return data, err
 	}
-	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, deployment, metav1.GetOptions{})
+	d, err := c.deployment(ctx, deployment)
 	if notFound(err) {
 		data, err := load(paramsConfigMap)
 		maps.Copy(s.env, data)
@@ -58,7 +64,8 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 	if err != nil {
 		return nil, fmt.Errorf("get Deployment %s: %w", deployment, c.explain(err))
 	}
-	s.installed, s.ready = true, d.Status.ReadyReplicas > 0
+	s.name, s.pods, s.installed, s.ready = d.Name, d.Spec.Template.Labels, true, d.Status.ReadyReplicas > 0
+	s.account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, deployment)
 	if len(d.Spec.Template.Spec.Containers) == 0 {
 		return s, nil
 	}
@@ -66,6 +73,36 @@ func (c *cluster) settings(ctx context.Context, deployment, prefix string) (*set
 	s.image = container.Image
 	s.readArguments(append(append([]string{}, container.Command...), container.Args...))
 	return s, s.readEnvironment(&container, load)
+}
+
+const (
+	nameLabel      = "app.kubernetes.io/name"
+	partOfLabel    = "app.kubernetes.io/part-of"
+	componentLabel = "app.kubernetes.io/component"
+	ourPartOf      = "argocd-agent"
+)
+
+// ourPods returns a label selector for the pods of our component with a default name.
+func ourPods(deployment string) string {
+	return partOfLabel + "=" + ourPartOf + "," + componentLabel + "=" + strings.TrimPrefix(deployment, "argocd-agent-")
+}
+
+// deployment returns the Deployment with a default name. If the chart gave ours another one, its labels identify it.
+func (c *cluster) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
+	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
+	if !notFound(err) || name != principalDeployment && name != agentDeployment {
+		return d, err
+	}
+	found, listErr := c.kube.AppsV1().Deployments(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: ourPods(name)})
+	switch {
+	case listErr != nil:
+		return nil, listErr
+	case len(found.Items) == 1:
+		return &found.Items[0], nil
+	case len(found.Items) > 1:
+		return nil, fmt.Errorf("%d Deployments have the labels %s, none has the name %s", len(found.Items), ourPods(name), name)
+	}
+	return nil, err
 }
 
 func (s *settings) readEnvironment(container *corev1.Container, load func(string) (map[string]string, error)) error {

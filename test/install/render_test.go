@@ -31,7 +31,7 @@ const (
 	onSpoke = "role=agent,agent.mode=managed,agent.server=principal.example.com"
 )
 
-// helm runs helm template on the chart with values as for --set.
+// helm runs helm template on the chart with values as for --set, without the pod of helm test.
 func helm(t testing.TB, values ...string) (manifests, refusal string) {
 	t.Helper()
 	return helmIn(t, lab.ArgoCDNamespace, values...)
@@ -40,7 +40,13 @@ func helm(t testing.TB, values ...string) (manifests, refusal string) {
 // helmIn is helm for another namespace.
 func helmIn(t testing.TB, namespace string, values ...string) (manifests, refusal string) {
 	t.Helper()
-	args := []string{"template", "argocd-agent", chart, "--namespace", namespace, "--kube-version", "1.35.0"}
+	return helmWith(t, []string{"--namespace", namespace, "--skip-tests"}, values...)
+}
+
+// helmWith is helm with other flags.
+func helmWith(t testing.TB, flags []string, values ...string) (manifests, refusal string) {
+	t.Helper()
+	args := append([]string{"template", "argocd-agent", chart, "--kube-version", "1.35.0"}, flags...)
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}

@@ -48,7 +48,11 @@
 {{/* Not empty if the Redis password is read from a volume. */}}
 {{- define "argocd-agent.redisVolume" -}}{{ if not (include "argocd-agent.shared" .) }}{{ .Values.redis.secretName }}{{ end }}{{- end -}}
 
-{{- define "argocd-agent.name" -}}argocd-agent-{{ .Values.role }}{{- end -}}
+{{/* Label app.kubernetes.io/name. */}}
+{{- define "argocd-agent.label" -}}{{ .Values.nameOverride | default "argocd-agent" }}-{{ .Values.role }}{{- end -}}
+
+{{/* Name of the Deployment, and start of most other names. */}}
+{{- define "argocd-agent.name" -}}{{ .Values.fullnameOverride | default (include "argocd-agent.label" .) }}{{- end -}}
 
 {{/* Names of cluster-scoped objects. */}}
 {{- define "argocd-agent.clusterName" -}}
@@ -56,12 +60,12 @@
 {{- end -}}
 
 {{- define "argocd-agent.selector" -}}
-app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
+app.kubernetes.io/name: {{ include "argocd-agent.label" . }}
 {{- end -}}
 
 {{/* Labels of pods. They do not change with the chart, so that an upgrade restarts pods only if it changes them. */}}
 {{- define "argocd-agent.podLabels" -}}
-app.kubernetes.io/name: {{ include "argocd-agent.name" . }}
+app.kubernetes.io/name: {{ include "argocd-agent.label" . }}
 app.kubernetes.io/component: {{ .Values.role }}
 app.kubernetes.io/part-of: argocd-agent
 {{- end -}}
@@ -76,6 +80,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Resources of the container. Without a memory limit in the values, that of the sizing formula in docs/operations.md. */}}
+{{- define "argocd-agent.resources" -}}
+{{- $resources := deepCopy .Values.resources -}}
+{{- if and (eq .Values.role "principal") .Values.principal.sizing.agents -}}
+{{- with .Values.principal.sizing }}
+{{- $kilobytes := add 40000 (mul 100 .agents) (mul 2 .applicationKilobytes .applications) -}}
+{{- $_ := set $resources "requests" (merge (dict "memory" (printf "%dMi" (div (mul $kilobytes 1000) 1048576))) ($resources.requests | default dict)) -}}
+{{- $_ := set $resources "limits" (merge (dict "memory" (printf "%dMi" (max 512 (div (mul 2 $kilobytes 1000) 1048576)))) ($resources.limits | default dict)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $resources -}}
 {{- end -}}
 
 {{- define "argocd-agent.serviceAccountName" -}}

@@ -97,7 +97,7 @@ spec:
               port: healthz
             {{- toYaml $.Values.livenessProbe | nindent 12 }}
           {{- end }}
-          resources: {{- toYaml $.Values.resources | nindent 12 }}
+          resources: {{- include "argocd-agent.resources" $ | nindent 12 }}
           securityContext: {{- toYaml $.Values.securityContext | nindent 12 }}
           {{- if or (include "argocd-agent.redisVolume" $) $.Values.extraVolumeMounts }}
           volumeMounts:
@@ -209,6 +209,45 @@ spec:
       {{- with .Values.serviceMonitor.metricRelabelings }}
       metricRelabelings: {{- toYaml . | nindent 8 }}
       {{- end }}
+{{- end -}}
+
+{{/* Pod of helm test. The metrics Service leads only to ready pods, and an agent is ready when it is connected. */}}
+{{- define "argocd-agent.test" -}}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ include "argocd-agent.name" . }}-test
+  namespace: {{ .Release.Namespace }}
+  labels:
+    {{- /* Not those of our pods: Services must not lead here. */}}
+    {{- $labels := include "argocd-agent.labels" . | fromYaml }}
+    {{- toYaml (merge (dict "app.kubernetes.io/name" (printf "%s-test" (include "argocd-agent.label" .)) "app.kubernetes.io/component" "test") $labels) | nindent 4 }}
+  annotations:
+    helm.sh/hook: test
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  securityContext: {{- toYaml .Values.podSecurityContext | nindent 4 }}
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: test
+      image: {{ include "argocd-agent.image" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args: [check, "http://{{ include "argocd-agent.name" . }}-metrics:{{ include "argocd-agent.port" (list . "metrics-port" (ternary 8000 8181 (eq .Values.role "principal"))) }}/metrics"]
+      resources:
+        requests: {cpu: 10m, memory: 32Mi}
+        limits: {memory: 64Mi}
+      securityContext: {{- toYaml .Values.securityContext | nindent 8 }}
+  {{- with .Values.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- end -}}
 
 {{- define "argocd-agent.podDisruptionBudget" -}}
