@@ -19,7 +19,7 @@ export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-mixed test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build release release-check clean
+.PHONY: help demo build fmt lint generate test test-fast test-mixed test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build docs release release-check clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
@@ -106,6 +106,10 @@ bench-compare: ## compare this tree with BASE=<rev>, RUNS=3 runs each (PART=sync
 lab-build: ## build Kubernetes and Argo CD of the lab, once per version
 	@hack/fetch ./lab/cmd/lab
 	go run ./lab/cmd/lab build
+
+docs: ## build the documentation site into dist/site
+	@hack/fetch -C tools/docs .
+	@GOWORK=off go -C tools/docs run . "$(CURDIR)/docs" "$(CURDIR)/dist/site"
 
 release: ## build VERSION=v0.2.0 into dist/release: binaries, images, chart, manifests (IMAGE=, KEY=, ARGS=-h)
 	@hack/release "$(VERSION)" -image "$(IMAGE)" -key "$(KEY)" $(ARGS)
