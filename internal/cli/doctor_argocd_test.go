@@ -25,7 +25,7 @@ func TestDoctor_NamespacesOfApplications(t *testing.T) {
 			map[string]string{"application-namespaces": "team-*,other"}, map[string]string{"application.namespaces": "x"}, levelOK, "team-*, other"},
 	} {
 		e := &checkRun{}
-		k := &checked{settings: &settings{flags: c.settings}, params: c.cm, argoFlags: c.flags, image: "argocd"}
+		k := &checked{settings: &settings{flags: c.settings}, params: c.cm, argoFlags: c.flags, image: "argocd", install: &argoInstallation{installer: byManifests}}
 		if c.side == "hub" {
 			k.argo = map[string]string{"exec.enabled": "true"}
 			e.argoOnHub(k)

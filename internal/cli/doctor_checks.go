@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -24,6 +23,7 @@ type checked struct {
 	skew       time.Duration     // of its clock against this machine
 	argo       map[string]string // argocd-cm
 	params     map[string]string // argocd-cmd-params-cm
+	install    *argoInstallation
 	image      string            // of argocd-server on the hub, of the application controller on the spoke
 	argoFlags  map[string]string // of the same component
 	bundle     []*x509.Certificate
@@ -39,7 +39,7 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 		return e.found, nil
 	}
 	e.crds(hub, true)
-	if !e.common(ctx, hub, hub.principalSettings, "argocd-server", k) {
+	if !e.common(ctx, hub, hub.principalSettings, serverComponent, k) {
 		return e.found, nil
 	}
 	var namespaces []string
@@ -59,9 +59,8 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 		proxyHost, _, _ := net.SplitHostPort(cmp.Or(k.settings.get("resource-proxy-address"), "argocd-agent-resource-proxy:9090"))
 		e.names(leaf, proxyHost, "argocd-agentctl pki issue resource-proxy --upsert --dns "+proxyHost)
 	}
-	e.redis(ctx, hub, k.settings.get("redis-server-address"), k.settings, o.offline)
-	controller, _, err := hub.argoComponent(ctx, "argocd-application-controller")
-	k.controller = err != nil || controller != ""
+	e.redis(ctx, hub, k.settings.get("redis-server-address"), k, o.offline)
+	k.controller = k.install.unknown || k.install.controller != nil
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
 	e.fleet(ctx, hub, k)
@@ -77,7 +76,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 		return e.found, nil
 	}
 	e.crds(spoke, false)
-	if !e.common(ctx, spoke, spoke.agentSettings, "argocd-application-controller", k) {
+	if !e.common(ctx, spoke, spoke.agentSettings, controllerComponent, k) {
 		return e.found, nil
 	}
 	e.argoOnSpoke(k)
@@ -87,7 +86,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 	if leaf := e.certificate(ctx, spoke, pki.ClientSecret, rejoin, x509.ExtKeyUsageClientAuth, k.bundle); leaf != nil {
 		k.agent = leaf.Subject.CommonName
 	}
-	e.redis(ctx, spoke, k.settings.get("redis-addr"), k.settings, o.offline)
+	e.redis(ctx, spoke, k.settings.get("redis-addr"), k, o.offline)
 	if mode := k.settings.get("agent-mode"); k.settings.installed && mode != "managed" && mode != "autonomous" {
 		e.problem("mode", "set ARGOCD_AGENT_MODE in ConfigMap "+paramsConfigMap+" to managed or autonomous", "invalid agent mode %q", mode)
 	}
@@ -107,7 +106,7 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 }
 
 // common runs the checks of both sides.
-func (e *checkRun) common(ctx context.Context, c *cluster, read func(context.Context) (*settings, error), argo string, k *checked) bool {
+func (e *checkRun) common(ctx context.Context, c *cluster, read func(context.Context) (*settings, error), component string, k *checked) bool {
 	var err error
 	if k.settings, err = read(ctx); err == nil {
 		k.argo, err = c.argoSettings(ctx)
@@ -123,51 +122,31 @@ func (e *checkRun) common(ctx context.Context, c *cluster, read func(context.Con
 	if k.argo == nil {
 		e.warning("argo cd", "install Argo CD into namespace "+c.namespace+", or set --"+c.flag+"-namespace", "ConfigMap argocd-cm not found")
 	}
-	k.image, k.argoFlags, err = c.argoComponent(ctx, argo)
-	switch {
-	case err != nil:
+	if k.install, err = c.findArgo(ctx); err != nil {
 		e.skipped("argo cd", err)
-	case k.image == "":
-		e.note("argo cd", "no Deployment or StatefulSet %s", argo)
-	default:
-		e.ok("argo cd", "%s, image %s", argo, k.image)
+		return true
 	}
+	workload := k.install.server
+	if component == controllerComponent {
+		workload = k.install.controller
+	}
+	if workload == nil {
+		e.note("argo cd", "no Deployment or StatefulSet argocd-%s", component)
+		return true
+	}
+	k.image, k.argoFlags = workload.image, workload.flags
+	e.ok("argo cd", "%s, image %s (%s)", workload.name, workload.image, k.install)
 	return true
-}
-
-// argoComponent returns image and flags of a Deployment or StatefulSet. If there is none, the image is empty.
-func (c *cluster) argoComponent(ctx context.Context, name string) (image string, flags map[string]string, err error) {
-	var containers []corev1.Container
-	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		containers = d.Spec.Template.Spec.Containers
-	} else if !notFound(err) {
-		return "", nil, c.explain(err)
-	}
-	if len(containers) == 0 {
-		s, err := c.kube.AppsV1().StatefulSets(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
-			containers = s.Spec.Template.Spec.Containers
-		} else if !notFound(err) {
-			return "", nil, c.explain(err)
-		}
-	}
-	if len(containers) == 0 {
-		return "", nil, nil
-	}
-	read := &settings{flags: map[string]string{}}
-	read.readArguments(slices.Concat(containers[0].Command, containers[0].Args))
-	return containers[0].Image, read.flags, nil
 }
 
 // argoOnHub checks settings of Argo CD that agents need.
 func (e *checkRun) argoOnHub(k *checked) {
-	if k.params == nil {
+	if k.params == nil && k.image == "" { // the operator makes no ConfigMap
 		return
 	}
 	namespaces := cmp.Or(k.argoFlags["application-namespaces"], k.params["application.namespaces"])
 	if namespaces == "" && !k.settings.on("destination-based-mapping") {
-		e.problem("argo cd", `set application.namespaces in ConfigMap argocd-cmd-params-cm to "*" or to the namespaces of the agents, and restart argocd-server`,
+		e.problem("argo cd", k.install.setNamespaces("argocd-server"),
 			"argocd-server shows only Applications of its own namespace, not those of agents")
 	} else {
 		e.ok("argo cd", "argocd-server shows Applications of %s", cmp.Or(namespaces, "its own namespace"))
@@ -180,7 +159,7 @@ func (e *checkRun) argoOnHub(k *checked) {
 // argoOnSpoke checks that the application controller reads the namespaces of the Applications: in destination mapping
 // they have the namespaces of the hub.
 func (e *checkRun) argoOnSpoke(k *checked) {
-	if k.params == nil || k.image == "" || !k.settings.on("destination-based-mapping") || k.settings.get("agent-mode") != "managed" {
+	if k.image == "" || !k.settings.on("destination-based-mapping") || k.settings.get("agent-mode") != "managed" {
 		return
 	}
 	reads := strings.FieldsFunc(cmp.Or(k.argoFlags["application-namespaces"], k.params["application.namespaces"]), func(r rune) bool { return r == ',' || r == ' ' })
@@ -195,7 +174,7 @@ func (e *checkRun) argoOnSpoke(k *checked) {
 	}
 	switch {
 	case len(reads) == 0:
-		e.problem("argo cd", `set application.namespaces in ConfigMap argocd-cmd-params-cm to "*" or to the namespaces of the Applications, and restart the application controller`,
+		e.problem("argo cd", k.install.setNamespaces("the application controller"),
 			"the application controller reads only Applications of its own namespace, and destination mapping keeps the namespaces of the hub")
 	case len(missing) > 0:
 		e.problem("argo cd", "add them to application.namespaces in ConfigMap argocd-cmd-params-cm, and restart the application controller",
@@ -210,14 +189,14 @@ func (e *checkRun) argoRedis(ctx context.Context, hub *cluster, k *checked) {
 	if k.image == "" {
 		return
 	}
-	server, err := hub.settings(ctx, "argocd-server", "ARGOCD_SERVER_")
+	server, err := hub.settings(ctx, k.install.server.name, "ARGOCD_SERVER_")
 	if err != nil {
 		e.skipped("redis", err)
 		return
 	}
 	address := cmp.Or(server.flags["redis"], server.env["REDIS_SERVER"], k.params["redis.server"], redisService+":6379")
-	if strings.HasPrefix(address, redisService+":") || strings.HasPrefix(address, redisService+".") {
-		e.warning("redis", "set --redis argocd-agent-redis-proxy:6379 of argocd-server only", "argocd-server uses %s directly and shows no resource trees of agents' Applications", address)
+	if service := serviceOf(address); service == redisService || service == k.install.redis {
+		e.warning("redis", k.install.setServerRedis(), "argocd-server uses %s directly and shows no resource trees of agents' Applications", address)
 		return
 	}
 	e.ok("redis", "argocd-server uses %s", address)

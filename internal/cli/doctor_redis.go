@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -24,25 +25,37 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 )
 
+// redisService is the Service of Redis, and the Secret with its password, in the manifests of Argo CD.
 const redisService = "argocd-redis"
 
+// serviceOf returns the name of the Service in an address.
+func serviceOf(address string) string {
+	name, _, _ := strings.Cut(address, ":")
+	name, _, _ = strings.Cut(name, ".")
+	return name
+}
+
 // redis checks that Redis is ready and that a component can connect to it.
-func (e *checkRun) redis(ctx context.Context, c *cluster, address string, set *settings, offline bool) {
-	component := set.name
-	if address != "" && !strings.HasPrefix(address, redisService) {
+func (e *checkRun) redis(ctx context.Context, c *cluster, address string, k *checked, offline bool) {
+	set, component := k.settings, k.settings.name
+	used := serviceOf(cmp.Or(address, redisService))
+	if used != redisService && used != k.install.redis {
 		e.note("redis", "%s uses %s, which is not checked", component, address)
 		return
 	}
-	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, redisService, metav1.GetOptions{})
+	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, used, metav1.GetOptions{})
 	switch {
+	case notFound(err) && used != k.install.redis:
+		e.problem("redis", k.install.setRedis(), "Service %s not found. The Redis of this Argo CD (%s) is %s", used, k.install, k.install.redis)
+		return
 	case notFound(err):
-		e.problem("redis", "install Redis of Argo CD, or configure another Redis; resource trees need it", "Service %s not found", redisService)
+		e.problem("redis", "install Redis of Argo CD, or configure another Redis; resource trees need it", "Service %s not found", used)
 		return
 	case err != nil:
 		e.skipped("redis", c.explain(err))
 		return
 	}
-	found, err := c.kube.DiscoveryV1().EndpointSlices(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + redisService})
+	found, err := c.kube.DiscoveryV1().EndpointSlices(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + used})
 	if err != nil {
 		e.skipped("redis", c.explain(err))
 		return
@@ -56,7 +69,7 @@ func (e *checkRun) redis(ctx context.Context, c *cluster, address string, set *s
 		}
 	}
 	if ready == 0 {
-		e.problem("redis", "kubectl describe deployment argocd-redis", "Service %s has no ready endpoint", redisService)
+		e.problem("redis", "kubectl describe service "+used, "Service %s has no ready endpoint", used)
 		return
 	}
 	policies, err := c.kube.NetworkingV1().NetworkPolicies(c.namespace).List(ctx, metav1.ListOptions{})
@@ -68,9 +81,9 @@ func (e *checkRun) redis(ctx context.Context, c *cluster, address string, set *s
 		e.problem("redis", "add an ingress rule for pods with label "+nameLabel+"="+set.pods[nameLabel], "NetworkPolicy %s blocks connections from %s to Redis", by, component)
 		return
 	}
-	e.ok("redis", "Service %s has %s", redisService, pluralize(ready, "ready endpoint"))
+	e.ok("redis", "Service %s has %s", used, pluralize(ready, "ready endpoint"))
 	if !offline {
-		e.dialRedis(ctx, c, set, found.Items)
+		e.dialRedis(ctx, c, k, found.Items)
 	}
 }
 
@@ -110,7 +123,8 @@ func selects(selector *metav1.LabelSelector, set labels.Set) bool {
 
 // dialRedis pings Redis with the password and TLS settings of the component. It uses a port-forward, so that only that
 // pod receives the password. NetworkPolicies do not apply to it.
-func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, slices []discoveryv1.EndpointSlice) {
+func (e *checkRun) dialRedis(ctx context.Context, c *cluster, k *checked, slices []discoveryv1.EndpointSlice) {
+	set := k.settings
 	pod, port := podOf(slices)
 	if pod == "" {
 		e.note("redis", "Redis is not a pod of this cluster, so the connection is not checked")
@@ -118,7 +132,7 @@ func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, sli
 	}
 	ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 	defer cancel()
-	endpoint, err := c.redisEndpoint(ctx, set)
+	endpoint, err := c.redisEndpoint(ctx, k)
 	if err != nil {
 		e.skipped("redis", err)
 		return
@@ -129,13 +143,13 @@ func (e *checkRun) dialRedis(ctx context.Context, c *cluster, set *settings, sli
 	})
 	how := "without a password"
 	if endpoint.Credentials != nil {
-		how = "with the password of Secret " + redisService
+		how = "with the password of Secret " + k.install.redisSecret
 	}
 	switch text := fmt.Sprint(err); {
 	case err == nil:
 		e.ok("redis", "pod %s accepts connections %s", pod, how)
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "invalid username-password"), strings.Contains(text, "without any password configured"):
-		e.problem("redis", "use the same password for Redis and its clients: key auth of Secret "+redisService+"; pods read it when they start", "pod %s refuses connections %s: %v", pod, how, err)
+		e.problem("redis", "use the same password for Redis and its clients: key "+k.install.redisKey+" of Secret "+k.install.redisSecret+"; pods read it when they start", "pod %s refuses connections %s: %v", pod, how, err)
 	case errors.Is(err, errPortForward):
 		e.skipped("redis", err)
 	case set.on("redis-tls-enabled"):
@@ -159,17 +173,17 @@ func podOf(slices []discoveryv1.EndpointSlice) (pod string, port int32) {
 }
 
 // redisEndpoint returns TLS and credentials of the Redis connection, without the address.
-func (c *cluster) redisEndpoint(ctx context.Context, set *settings) (*redis.Endpoint, error) {
+func (c *cluster) redisEndpoint(ctx context.Context, k *checked) (*redis.Endpoint, error) {
 	endpoint := &redis.Endpoint{}
-	if set.on("redis-tls-enabled") { // the CA files are in the pod of the component
+	if k.settings.on("redis-tls-enabled") { // the CA files are in the pod of the component
 		endpoint.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the port-forward reaches only that pod
 	}
-	s, err := kube.Secrets{Client: c.raw, Namespace: c.namespace}.Get(ctx, redisService)
+	s, err := kube.Secrets{Client: c.raw, Namespace: c.namespace}.Get(ctx, k.install.redisSecret)
 	if err != nil {
 		return nil, c.explain(err)
 	}
-	if s != nil && len(s.Data["auth"]) > 0 {
-		endpoint.Credentials = redis.Fixed(string(s.Data["auth_username"]), string(s.Data["auth"]))
+	if key := k.install.redisKey; s != nil && len(s.Data[key]) > 0 {
+		endpoint.Credentials = redis.Fixed(string(s.Data["auth_username"]), string(s.Data[key]))
 	}
 	return endpoint, nil
 }
