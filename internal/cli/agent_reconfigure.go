@@ -77,7 +77,8 @@ func (a agents) suspendForMode(ctx context.Context, name string, patch map[strin
 }
 
 func checkModeChange(agent *v1alpha1.Agent) error {
-	s, why := agent.Status, ""
+	s := agent.Status
+	var why string
 	switch {
 	case s.ClusterUID == "": // it never connected: there is nothing to overwrite
 		return nil
