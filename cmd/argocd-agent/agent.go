@@ -107,6 +107,8 @@ func (s *agentSettings) declare(f *flags) {
 	f.add("dropped-fields", cmdline.Choice(&s.droppedFields, refuseVerification, refuseVerification, refuseDropped, warnDropped),
 		"If the hub sends an Application or AppProject with fields that the CRD of this cluster does not have: refuse it if a field "+
 			"verifies sources (sourceIntegrity, signatureKeys), always refuse it, or store the rest. The hub's Applications show the fields.")
+	f.add("application-events", boolean(&s.ApplicationEvents, true),
+		"Send Events of this cluster's Applications to the hub, which shows them on its Applications.")
 	f.add("ignore-unmanaged-apps", boolean(&s.ignoreUnmanaged, true),
 		"Ignore Applications that did not come from the hub. Cannot be turned off.")
 

@@ -82,6 +82,9 @@ func (s *principalSettings) declare(f *flags) {
 			"application.resourceTrackingMethod and kustomize.buildOptions. Keys that the hub does not have stay as they are on the workload "+
 			"cluster. If turned off again, its own values return.")
 
+	f.add("application-events", boolean(&s.ApplicationEvents, true),
+		"Show Events of agents' Applications on the hub's Applications. Agents with the same setting send them.")
+
 	f.heading("Agents and their namespaces")
 	f.add("require-registration", boolean(&s.RequireRegistration, true),
 		"Refuse an agent without an Agent object, or with one that has no mode. If off, its first connection creates the Agent or sets the mode.")

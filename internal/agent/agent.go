@@ -33,7 +33,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
 	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(nil), saveNow: make(chan struct{}, 1),
 		writeLatency: observe.NewWriteLatency(metricPrefix), commands: command.New(cfg.Audit, audit.Spoke)}
-	a.policies = newPolicies(a)
+	a.policies, a.events = newPolicies(a), newApplicationEvents(a)
 	return a.run(ctx)
 }
 
@@ -42,7 +42,7 @@ func (a *agent) assemble() error {
 	cfg := a.cfg
 	n := reconcile.New(a.nodeConfig())
 	a.runner = kube.NewRunner(a.client, kube.RunnerConfig{
-		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, cfg.Mode == kind.Managed && cfg.Mapping == kind.ByDestination || len(cfg.AllowedNamespaces) > 0, nil), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
+		Reconciler: n, Watches: kube.KindWatches(cfg.Namespace, a.anyNamespace(), nil), Namespaces: a.namespaces(), Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: a.writeLatency,
 		Remember: a.state.atLeast, MayRestore: a.mayRestore, Deleted: a.commands.Deleted,
 	})
 	a.runner.WatchSchemas()
@@ -51,6 +51,11 @@ func (a *agent) assemble() error {
 	var err error
 	a.live, err = newLive(a, n)
 	return err
+}
+
+// anyNamespace reports whether Applications can be in other namespaces than that of Argo CD.
+func (a *agent) anyNamespace() bool {
+	return a.cfg.Mode == kind.Managed && a.cfg.Mapping == kind.ByDestination || len(a.cfg.AllowedNamespaces) > 0
 }
 
 func (a *agent) namespaces() kube.NamespacePolicy {
@@ -80,6 +85,7 @@ type agent struct {
 	runner       *kube.Runner
 	live         *liveAccess
 	policies     *policies
+	events       *applicationEvents
 	state        *leaseState
 	saveNow      chan struct{} // of one: the Lease has to be written now
 	hubSeen      bool          // this process had a session; owned by the runner's goroutine
@@ -164,6 +170,7 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	start("connection", a.connect)
 	start("hub state", a.persistHubStore)
 	start("write health", a.reportWriteHealth)
+	start("events", a.events.run)
 	for what, run := range a.live.runs() {
 		start(what, run)
 	}
@@ -306,6 +313,7 @@ func (a *agent) report(r reconcile.Report) {
 		a.refused.Reset()
 		if c := a.conn.Load(); c != nil {
 			c.Established()
+			a.events.opened(c, f.Welcome.Capabilities)
 		}
 		if m := f.Welcome.Mapping; a.cfg.Mode == kind.Managed && m != string(a.cfg.Mapping) {
 			a.log.Warn("Following the mapping of the hub", "hub", m, "agent", a.cfg.Mapping, "hint", "set --destination-based-mapping as on the hub")

@@ -33,6 +33,7 @@ type Config struct {
 	CreateNamespaces  bool
 	LabelSelector     kind.Selector
 	Policy            reconcile.Policy
+	ApplicationEvents bool          // send Events of Applications to the hub
 	OnRecreate        string        // "resync": resync an Application that was deleted on the spoke and created again
 	SyncTimeout       time.Duration // for the first read of the cluster. If 0, there is none.
 

@@ -64,6 +64,9 @@ type Welcome struct {
 // such deletions until the hub confirms them. The hub confirms without a user unless many agents lose items at once.
 const FleetHold = "fleet-hold"
 
+// AcceptsEvents is a capability of the hub: it accepts ApplicationEvents.
+const AcceptsEvents = "application-events"
+
 // Range is an inclusive range of supported versions.
 type Range struct{ Min, Max int }
 
@@ -227,6 +230,26 @@ type WriteOutage struct {
 	Reason string // if empty, it accepts writes
 }
 
+// ApplicationEvents reports Events of the agent's Applications. The engine does not handle it.
+type ApplicationEvents struct{ Items []ApplicationEvent }
+
+// MaxApplicationEvents limits the items of ApplicationEvents.
+const MaxApplicationEvents = 64
+
+// ApplicationEvent is an Event of the agent's cluster about one of its Applications.
+type ApplicationEvent struct {
+	Key            Key    // of the Application, as in the scope of statuses
+	ApplicationUID string // on the side that owns it
+	UID            string // of the Event
+	Type           string // Normal or Warning
+	Reason         string
+	Message        string
+	Component      string // that reported it
+	Count          uint32
+	FirstMillis    int64 // since 1970, by the clock of the agent's cluster
+	LastMillis     int64
+}
+
 // Confirm confirms a held deletion, or accepts an untrusted store.
 type Confirm struct {
 	Scope string
@@ -246,18 +269,19 @@ type Open struct {
 	Target string
 }
 
-func (Hello) message()       {}
-func (Welcome) message()     {}
-func (Roots) message()       {}
-func (Same) message()        {}
-func (Ask) message()         {}
-func (Answer) message()      {}
-func (Want) message()        {}
-func (Delta) message()       {}
-func (Ack) message()         {}
-func (Finished) message()    {}
-func (Held) message()        {}
-func (Confirm) message()     {}
-func (WriteOutage) message() {}
-func (Bye) message()         {}
-func (Open) message()        {}
+func (Hello) message()             {}
+func (Welcome) message()           {}
+func (Roots) message()             {}
+func (Same) message()              {}
+func (Ask) message()               {}
+func (Answer) message()            {}
+func (Want) message()              {}
+func (Delta) message()             {}
+func (Ack) message()               {}
+func (Finished) message()          {}
+func (Held) message()              {}
+func (Confirm) message()           {}
+func (ApplicationEvents) message() {}
+func (WriteOutage) message()       {}
+func (Bye) message()               {}
+func (Open) message()              {}

@@ -181,6 +181,16 @@ func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 
 // list reads all objects, in pages, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
+	revision, err = c.pages(ctx, w, func(page []*kind.Object) { objects = append(objects, page...) }, func() { objects = nil })
+	if err != nil {
+		return nil, "", err
+	}
+	return objects, revision, nil
+}
+
+// pages calls add with each page of the objects as of one revision. If the pages have to be read from the beginning
+// again, it calls restart.
+func (c *Client) pages(ctx context.Context, w Watch, add func([]*kind.Object), restart func()) (revision string, err error) {
 	query := url.Values{"limit": {"500"}}
 	w.setSelectors(query)
 	for {
@@ -189,11 +199,11 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 			// The continue token expired. Read without pages, because another attempt would not be faster.
 			query.Del("continue")
 			query.Del("limit")
-			objects = nil
+			restart()
 			continue
 		}
 		if err != nil {
-			return nil, "", err
+			return "", err
 		}
 		var page struct {
 			Kind     string
@@ -201,20 +211,22 @@ func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, rev
 			Items    []json.RawMessage
 		}
 		if err := json.Unmarshal(b, &page); err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
+			return "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
 		}
 		if page.Kind != w.listKind() { // objects missing in a list count as deleted
-			return nil, "", fmt.Errorf("list %s: response has kind %.40q", w.Resource.Plural, page.Kind)
+			return "", fmt.Errorf("list %s: response has kind %.40q", w.Resource.Plural, page.Kind)
 		}
+		objects := make([]*kind.Object, 0, len(page.Items))
 		for _, item := range page.Items {
 			o, err := parseItem(item, w.Resource)
 			if err != nil {
-				return nil, "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
+				return "", fmt.Errorf("list %s: %w", w.Resource.Plural, err)
 			}
 			objects = append(objects, o)
 		}
+		add(objects)
 		if page.Metadata.Continue == "" {
-			return objects, page.Metadata.ResourceVersion, nil
+			return page.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", page.Metadata.Continue)
 	}

@@ -26,6 +26,7 @@ type Watch struct {
 	Namespace string // If empty, all namespaces.
 	Name      string // If empty, all objects.
 	Selector  string // label selector
+	Fields    string // field selector; not with Name
 	Metadata  bool   // only metadata is read
 	Part      bool   // other namespaces have their own watches, so its lists have only the objects of Namespace
 }
@@ -56,8 +57,11 @@ func (w Watch) setSelectors(query url.Values) {
 	if w.Selector != "" {
 		query.Set("labelSelector", w.Selector)
 	}
-	if w.Name != "" {
+	switch {
+	case w.Name != "":
 		query.Set("fieldSelector", "metadata.name="+w.Name)
+	case w.Fields != "":
+		query.Set("fieldSelector", w.Fields)
 	}
 }
 

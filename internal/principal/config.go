@@ -37,6 +37,7 @@ type Config struct {
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
 	SyncArgoSettings          bool
+	ApplicationEvents         bool // accept Events of agents' Applications
 
 	// Limits of what is stored for agents without limits of their own.
 	Limits kind.Limits

@@ -55,7 +55,7 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 		metrics = append(metrics, observe.AuditLossMetric(metricPrefix, lines.LostByAgent))
 	}
 	metrics = append(metrics, p.statusAge(statuses, now))
-	return slices.Concat(metrics, p.apps.Metrics(), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
+	return slices.Concat(metrics, p.apps.Metrics(), p.events.Metrics(metricPrefix), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
 }
 
 // statusAge returns how old the statuses of an agent's Applications may be. The label dest_server joins it with

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/argocd-agent/argocd-agent/internal/appevents"
 	"github.com/argocd-agent/argocd-agent/internal/appmetrics"
 	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/audit/command"
@@ -107,6 +108,7 @@ type principal struct {
 	live          *live.Live
 	shared        *shared.Services
 	apps          *appmetrics.Collector // nil without metrics
+	events        *appevents.Writer
 	namespaces    *namespaces
 	lastRefusal   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
@@ -126,7 +128,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust, SyncArgoSettings: cfg.SyncArgoSettings},
-		FleetCheck: true, ApplicationNamespaces: cfg.ApplicationNamespaces,
+		FleetCheck: true, AcceptEvents: cfg.ApplicationEvents, ApplicationNamespaces: cfg.ApplicationNamespaces,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
 		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true, cfg.ApplicationNamespaces), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
@@ -135,8 +137,9 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Namespaces: cfg.ApplicationNamespaces, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
+	p.events = appevents.New(appevents.Config{Off: !cfg.ApplicationEvents, Client: client, Do: p.runner.Do, Log: cfg.Log})
 	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
-		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter, commands: p.commands,
+		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter, commands: p.commands, events: p.events,
 		revisions: newRevisionReader(func() (string, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
@@ -214,7 +217,7 @@ func replicaName(cfg Config) string {
 func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
 		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": p.replicas.Run,
-		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run,
+		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run, "events": p.events.Run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}
 	if p.issuer != nil {

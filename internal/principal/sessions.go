@@ -31,6 +31,13 @@ type sessionsConfig struct {
 	log       *slog.Logger
 	jitter    func() float64 // 0 to 1
 	commands  *command.Auditor
+	events    eventWriter
+}
+
+// eventWriter gets the Events of agents' Applications.
+type eventWriter interface {
+	Received(agent string, session uint64, m engine.ApplicationEvents)
+	Closed(agent string, session uint64)
 }
 
 // sessions connects the connections of agents with the reconciler. It implements transport.Events.
@@ -104,9 +111,12 @@ func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 		s.commands.Answers(c.Agent, c.ID, ack)
 	}
 	hello, ok := m.(engine.Hello)
+	events, isEvents := m.(engine.ApplicationEvents)
 	switch {
 	case !ok && !s.conns.hasHello(c):
 		c.Close(engine.BadMessage, fmt.Sprintf("a %T before the Hello", m))
+	case isEvents:
+		s.events.Received(c.Agent, c.ID, events)
 	case !ok:
 		s.forward(c, engine.Received{Session: c.ID, Message: m})
 	case s.conns.recordHello(c, hello):
@@ -130,6 +140,7 @@ func (s *sessions) Disconnected(c *transport.Conn, err error) {
 	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
 	s.commands.Closed(c.Agent, c.ID)
+	s.events.Closed(c.Agent, c.ID)
 	_ = s.post(s.ctx, nil, reconcile.FromPeer{Agent: c.Agent, Input: engine.Disconnected{Session: c.ID}})
 }
 

@@ -91,6 +91,9 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	if n.fleet.on {
 		cfg.Welcome.Capabilities = []string{engine.FleetHold}
 	}
+	if n.cfg.AcceptEvents {
+		cfg.Welcome.Capabilities = append(cfg.Welcome.Capabilities, engine.AcceptsEvents)
+	}
 	l.peer = engine.NewPeer(cfg, l)
 	return l
 }

@@ -30,6 +30,9 @@ type Config struct {
 	// It needs a FleetRecord and FleetOthers before it decides.
 	FleetCheck bool
 
+	// AcceptEvents (hub) makes agents send Events of their Applications.
+	AcceptEvents bool
+
 	// Spoke: the agent's settings, and what it remembers of the hub.
 	Mode           kind.Mode
 	Mapping        kind.Mapping

@@ -70,6 +70,15 @@ func readHeld(m *pb.Held) engine.Message {
 	}
 }
 
+func readApplicationEvents(m *pb.ApplicationEvents) engine.Message {
+	return engine.ApplicationEvents{Items: convert(m.GetItems(), func(e *pb.ApplicationEvent) engine.ApplicationEvent {
+		return engine.ApplicationEvent{
+			Key: readKey(e.GetKey()), ApplicationUID: e.GetApplicationUid(), UID: e.GetUid(), Type: e.GetType(), Reason: e.GetReason(),
+			Message: e.GetMessage(), Component: e.GetComponent(), Count: e.GetCount(), FirstMillis: e.GetFirstMillis(), LastMillis: e.GetLastMillis(),
+		}
+	})}
+}
+
 func readConfirm(m *pb.Confirm) engine.Message {
 	return engine.Confirm{Scope: m.GetScope(), ID: m.GetId()}
 }

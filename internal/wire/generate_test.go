@@ -225,6 +225,16 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 	"writeoutage": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.WriteOutage{Reason: anyText.Draw(t, "reason")}
 	}),
+	"applicationevents": rapid.Custom(func(t *rapid.T) engine.Message {
+		return engine.ApplicationEvents{Items: some(t, "items", engine.MaxApplicationEvents, rapid.Custom(func(t *rapid.T) engine.ApplicationEvent {
+			return engine.ApplicationEvent{
+				Key: anyKey.Draw(t, "key"), ApplicationUID: maybeToken.Draw(t, "application"), UID: maybeToken.Draw(t, "uid"),
+				Type: maybeToken.Draw(t, "type"), Reason: maybeToken.Draw(t, "reason"), Message: anyText.Draw(t, "message"),
+				Component: maybeToken.Draw(t, "component"), Count: rapid.Uint32Max(math.MaxInt32).Draw(t, "count"),
+				FirstMillis: rapid.Int64().Draw(t, "first"), LastMillis: rapid.Int64().Draw(t, "last"),
+			}
+		}))}
+	}),
 	"confirm": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Confirm{Scope: maybeToken.Draw(t, "scope"), ID: maybeToken.Draw(t, "id")}
 	}),

@@ -59,6 +59,13 @@ func generated(m engine.Message) proto.Message {
 		}
 	case engine.WriteOutage:
 		return &pb.WriteOutage{Reason: m.Reason}
+	case engine.ApplicationEvents:
+		return &pb.ApplicationEvents{Items: each(m.Items, func(e engine.ApplicationEvent) *pb.ApplicationEvent {
+			return &pb.ApplicationEvent{
+				Key: pbKey(e.Key), ApplicationUid: e.ApplicationUID, Uid: e.UID, Type: e.Type, Reason: e.Reason, Message: e.Message,
+				Component: e.Component, Count: e.Count, FirstMillis: e.FirstMillis, LastMillis: e.LastMillis,
+			}
+		})}
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}
 	case engine.Open:

@@ -80,9 +80,12 @@ var samples = map[string]engine.Message{
 	"held": engine.Held{Scope: "application", ID: "5f0c", Count: 120, Of: 150, Reason: "more than 20 % of the scope",
 		Sample: []engine.Key{{Namespace: "team-a", Name: "guestbook"}}, Cause: engine.CauseMany},
 	"writeoutage": engine.WriteOutage{Reason: "API server has not accepted writes since 2026-01-01T00:00:00Z: 503"},
-	"confirm":     engine.Confirm{Scope: "application", ID: "5f0c"},
-	"open":        engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
-	"bye":         engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
+	"applicationevents": engine.ApplicationEvents{Items: []engine.ApplicationEvent{{
+		Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, ApplicationUID: "0c8a4a6e", UID: "5d1f7c1b", Type: "Normal", Reason: "OperationCompleted",
+		Message: "Sync operation succeeded", Component: "argocd-application-controller", Count: 2, FirstMillis: 1790000000000, LastMillis: 1790000001000}}},
+	"confirm": engine.Confirm{Scope: "application", ID: "5f0c"},
+	"open":    engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
+	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
 }
 
 // The golden files are the protocol of released builds. If one changes, peers of different releases do not understand

@@ -33,6 +33,7 @@ var (
 	address       = rule{max: 2048, valid: isToken, form: tokenForm, optional: true}
 	tunnelToken   = rule{max: 256, valid: isToken, form: tokenForm, optional: true}
 	buildVersion  = rule{max: 128, valid: isText, form: textForm, optional: true}
+	eventReason   = rule{max: 128, valid: isToken, form: tokenForm, optional: true}
 	messageText   = rule{max: MaxText, valid: isText, form: textForm, optional: true}
 
 	eventID     = rule{max: 62, valid: isToken, form: tokenForm} // three numbers of 64 bits

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -97,6 +99,16 @@ var table = map[protoreflect.FullName]limit{
 	"Held.cause":  {str: &shortToken},
 
 	"WriteOutage.reason": {str: &messageText},
+
+	"ApplicationEvents.items":          {entries: engine.MaxApplicationEvents},
+	"ApplicationEvent.key":             {required: true},
+	"ApplicationEvent.application_uid": {str: &uid},
+	"ApplicationEvent.uid":             {str: &uid},
+	"ApplicationEvent.type":            {str: &shortToken},
+	"ApplicationEvent.reason":          {str: &eventReason},
+	"ApplicationEvent.message":         {str: &messageText},
+	"ApplicationEvent.component":       {str: &eventReason},
+	"ApplicationEvent.count":           {number: math.MaxInt32},
 
 	"Confirm.scope": {str: &shortToken},
 	"Confirm.id":    {str: &shortToken},

@@ -53,6 +53,8 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 		}, nil
 	case engine.WriteOutage:
 		return &pb.WriteOutage{Reason: sanitizeText(m.Reason)}, nil
+	case engine.ApplicationEvents:
+		return &pb.ApplicationEvents{Items: convert(m.Items, toApplicationEvent)}, nil
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}, nil
 	case engine.Open:
@@ -153,6 +155,13 @@ func toAckItem(it engine.AckItem) *pb.Ack_Item {
 	return &pb.Ack_Item{
 		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Code: string(it.Code),
 		Message: sanitizeText(it.Message), RetryAfterMillis: min(it.RetryAfterMillis, MaxRetryMillis),
+	}
+}
+
+func toApplicationEvent(e engine.ApplicationEvent) *pb.ApplicationEvent {
+	return &pb.ApplicationEvent{
+		Key: toKey(e.Key), ApplicationUid: e.ApplicationUID, Uid: e.UID, Type: e.Type, Reason: e.Reason, Message: sanitizeText(e.Message),
+		Component: e.Component, Count: e.Count, FirstMillis: e.FirstMillis, LastMillis: e.LastMillis,
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 		update secrets argocd
 		delete secrets argocd
 		watch configmaps argocd
+		watch events argocd
 		update leases.coordination.k8s.io argocd
 		get namespaces /kube-system
 		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io`
@@ -32,6 +33,8 @@ const (
 		patch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
 		create namespaces
 		delete namespaces /default
+		list events default
+		create events argocd
 		get pods argocd
 		create pods argocd
 		get pods/log default
@@ -104,13 +107,16 @@ const (
 		delete appprojects.argoproj.io argocd
 		get namespaces /kube-system
 		watch customresourcedefinitions.apiextensions.k8s.io /applications.argoproj.io
-		create events argocd
+		create events anywhere
+		patch events anywhere
 		patch agents.argocd-agent.argoproj-labs.io/status argocd
 		create secrets argocd
 		delete secrets argocd
 		patch configmaps argocd
 		delete leases.coordination.k8s.io argocd`
 	principalMayNot = `
+		list events anywhere
+		delete events anywhere
 		get appprojects.argoproj.io default
 		patch appprojects.argoproj.io argocd
 		get namespaces /default
@@ -122,7 +128,6 @@ const (
 		update leases.coordination.k8s.io argocd
 		list secrets *
 		get secrets kube-system
-		create events anywhere
 		get configmaps kube-system
 		create namespaces
 		delete namespaces /default

@@ -261,6 +261,7 @@ type Welcome struct {
 	//
 	//	fleet-hold           the hub checks deletions by absence across its agents, and confirms them.
 	//	scope=<scope>        as in Hello.
+	//	application-events   the hub accepts ApplicationEvents.
 	Capabilities []string `protobuf:"bytes,12,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The hub's own store.
 	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
@@ -1467,6 +1468,177 @@ func (x *WriteOutage) GetReason() string {
 	return ""
 }
 
+// ApplicationEvents reports Kubernetes Events of the agent's Applications to the hub. An agent sends it only to a hub with
+// the capability application-events. Nothing acknowledges it. At most 64.
+type ApplicationEvents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*ApplicationEvent    `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplicationEvents) Reset() {
+	*x = ApplicationEvents{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplicationEvents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplicationEvents) ProtoMessage() {}
+
+func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplicationEvents.ProtoReflect.Descriptor instead.
+func (*ApplicationEvents) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ApplicationEvents) GetItems() []*ApplicationEvent {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// ApplicationEvent is one Event. A repeated one replaces the earlier one with the same UID.
+type ApplicationEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the Application, as in the scope of statuses.
+	Key *Key `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// UID of the Application on the side that owns it: the hub if the agent is managed.
+	ApplicationUid string `protobuf:"bytes,2,opt,name=application_uid,json=applicationUid,proto3" json:"application_uid,omitempty"`
+	// Of the Event.
+	Uid string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Normal or Warning.
+	Type string `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	// At most 128 bytes.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// At most 1024 bytes.
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	// That reported it; at most 128 bytes.
+	Component string `protobuf:"bytes,7,opt,name=component,proto3" json:"component,omitempty"`
+	Count     uint32 `protobuf:"varint,8,opt,name=count,proto3" json:"count,omitempty"`
+	// In milliseconds since 1970, by the clock of the workload cluster.
+	FirstMillis   int64 `protobuf:"varint,9,opt,name=first_millis,json=firstMillis,proto3" json:"first_millis,omitempty"`
+	LastMillis    int64 `protobuf:"varint,10,opt,name=last_millis,json=lastMillis,proto3" json:"last_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplicationEvent) Reset() {
+	*x = ApplicationEvent{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplicationEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplicationEvent) ProtoMessage() {}
+
+func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplicationEvent.ProtoReflect.Descriptor instead.
+func (*ApplicationEvent) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ApplicationEvent) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ApplicationEvent) GetApplicationUid() string {
+	if x != nil {
+		return x.ApplicationUid
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetComponent() string {
+	if x != nil {
+		return x.Component
+	}
+	return ""
+}
+
+func (x *ApplicationEvent) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *ApplicationEvent) GetFirstMillis() int64 {
+	if x != nil {
+		return x.FirstMillis
+	}
+	return 0
+}
+
+func (x *ApplicationEvent) GetLastMillis() int64 {
+	if x != nil {
+		return x.LastMillis
+	}
+	return 0
+}
+
 // Confirm approves a held deletion, or accepts a store that has regressed.
 type Confirm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1478,7 +1650,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1490,7 +1662,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1503,7 +1675,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1533,7 +1705,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1717,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1730,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Open) GetToken() string {
@@ -1590,7 +1762,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1774,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1787,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Bye) GetCode() string {
@@ -1666,7 +1838,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1850,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1946,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1958,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2146,22 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x06sample\x18\x06 \x03(\v2\x13.argocdagent.v1.KeyR\x06sample\x12\x14\n" +
 	"\x05cause\x18\a \x01(\tR\x05cause\"%\n" +
 	"\vWriteOutage\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"/\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"K\n" +
+	"\x11ApplicationEvents\x126\n" +
+	"\x05items\x18\x01 \x03(\v2 .argocdagent.v1.ApplicationEventR\x05items\"\xb2\x02\n" +
+	"\x10ApplicationEvent\x12%\n" +
+	"\x03key\x18\x01 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12'\n" +
+	"\x0fapplication_uid\x18\x02 \x01(\tR\x0eapplicationUid\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x1c\n" +
+	"\tcomponent\x18\a \x01(\tR\tcomponent\x12\x14\n" +
+	"\x05count\x18\b \x01(\rR\x05count\x12!\n" +
+	"\ffirst_millis\x18\t \x01(\x03R\vfirstMillis\x12\x1f\n" +
+	"\vlast_millis\x18\n" +
+	" \x01(\x03R\n" +
+	"lastMillis\"/\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"4\n" +
@@ -2001,34 +2188,36 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
-	(*Hello)(nil),       // 0: argocdagent.v1.Hello
-	(*Fact)(nil),        // 1: argocdagent.v1.Fact
-	(*Welcome)(nil),     // 2: argocdagent.v1.Welcome
-	(*Epoch)(nil),       // 3: argocdagent.v1.Epoch
-	(*Range)(nil),       // 4: argocdagent.v1.Range
-	(*Store)(nil),       // 5: argocdagent.v1.Store
-	(*Seen)(nil),        // 6: argocdagent.v1.Seen
-	(*Roots)(nil),       // 7: argocdagent.v1.Roots
-	(*Same)(nil),        // 8: argocdagent.v1.Same
-	(*Root)(nil),        // 9: argocdagent.v1.Root
-	(*Ask)(nil),         // 10: argocdagent.v1.Ask
-	(*Answer)(nil),      // 11: argocdagent.v1.Answer
-	(*Branch)(nil),      // 12: argocdagent.v1.Branch
-	(*Want)(nil),        // 13: argocdagent.v1.Want
-	(*Delta)(nil),       // 14: argocdagent.v1.Delta
-	(*Key)(nil),         // 15: argocdagent.v1.Key
-	(*Ack)(nil),         // 16: argocdagent.v1.Ack
-	(*Finished)(nil),    // 17: argocdagent.v1.Finished
-	(*Held)(nil),        // 18: argocdagent.v1.Held
-	(*WriteOutage)(nil), // 19: argocdagent.v1.WriteOutage
-	(*Confirm)(nil),     // 20: argocdagent.v1.Confirm
-	(*Open)(nil),        // 21: argocdagent.v1.Open
-	(*Bye)(nil),         // 22: argocdagent.v1.Bye
-	(*Delta_Item)(nil),  // 23: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),    // 24: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil),  // 25: argocdagent.v1.CloudEvent
+	(*Hello)(nil),             // 0: argocdagent.v1.Hello
+	(*Fact)(nil),              // 1: argocdagent.v1.Fact
+	(*Welcome)(nil),           // 2: argocdagent.v1.Welcome
+	(*Epoch)(nil),             // 3: argocdagent.v1.Epoch
+	(*Range)(nil),             // 4: argocdagent.v1.Range
+	(*Store)(nil),             // 5: argocdagent.v1.Store
+	(*Seen)(nil),              // 6: argocdagent.v1.Seen
+	(*Roots)(nil),             // 7: argocdagent.v1.Roots
+	(*Same)(nil),              // 8: argocdagent.v1.Same
+	(*Root)(nil),              // 9: argocdagent.v1.Root
+	(*Ask)(nil),               // 10: argocdagent.v1.Ask
+	(*Answer)(nil),            // 11: argocdagent.v1.Answer
+	(*Branch)(nil),            // 12: argocdagent.v1.Branch
+	(*Want)(nil),              // 13: argocdagent.v1.Want
+	(*Delta)(nil),             // 14: argocdagent.v1.Delta
+	(*Key)(nil),               // 15: argocdagent.v1.Key
+	(*Ack)(nil),               // 16: argocdagent.v1.Ack
+	(*Finished)(nil),          // 17: argocdagent.v1.Finished
+	(*Held)(nil),              // 18: argocdagent.v1.Held
+	(*WriteOutage)(nil),       // 19: argocdagent.v1.WriteOutage
+	(*ApplicationEvents)(nil), // 20: argocdagent.v1.ApplicationEvents
+	(*ApplicationEvent)(nil),  // 21: argocdagent.v1.ApplicationEvent
+	(*Confirm)(nil),           // 22: argocdagent.v1.Confirm
+	(*Open)(nil),              // 23: argocdagent.v1.Open
+	(*Bye)(nil),               // 24: argocdagent.v1.Bye
+	(*Delta_Item)(nil),        // 25: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),          // 26: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),        // 27: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	3,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
@@ -2044,19 +2233,21 @@ var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	9,  // 10: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
 	9,  // 11: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
 	12, // 12: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	23, // 13: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	24, // 14: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	25, // 13: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	26, // 14: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
 	15, // 15: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
 	15, // 16: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	15, // 17: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	15, // 18: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	25, // 19: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	25, // 20: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	20, // [20:21] is the sub-list for method output_type
-	19, // [19:20] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	21, // 17: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
+	15, // 18: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
+	15, // 19: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	15, // 20: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	27, // 21: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	27, // 22: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	22, // [22:23] is the sub-list for method output_type
+	21, // [21:22] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -2071,7 +2262,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

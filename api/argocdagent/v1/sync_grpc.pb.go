@@ -48,6 +48,7 @@ const (
 //	                   ←           Held        these deletions need a confirmation
 //	  Confirm          →                       the confirmation
 //	                   ←           WriteOutage the agent's API server does not accept writes
+//	                   ←           ApplicationEvents of the agent's Applications
 //	  Bye              ↔                       end of the session, with a reason
 //
 // The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated
@@ -130,6 +131,7 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 //	                   ←           Held        these deletions need a confirmation
 //	  Confirm          →                       the confirmation
 //	                   ←           WriteOutage the agent's API server does not accept writes
+//	                   ←           ApplicationEvents of the agent's Applications
 //	  Bye              ↔                       end of the session, with a reason
 //
 // The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated
