@@ -77,14 +77,26 @@ func (w *testEnv) runHubController(t *testing.T) {
 // runOnHub runs a component of Argo CD for the hub until the test ends.
 func (w *testEnv) runOnHub(t *testing.T, component, kubeconfig string, args ...string) {
 	t.Helper()
-	binary := w.Command(t.Context(), "argocd").Path
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + lab.ArgoCDNamespace, "--logformat=json"}, args...)...)
-	cmd.Args[0] = component
 	folder := t.TempDir() // replaces a mount of the pod and is empty
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + folder, "ARGOCD_BINARY_NAME=" + component, "ARGOCD_FAKE_IN_CLUSTER=true", "KUBECONFIG=" + kubeconfig,
-		"REDIS_PASSWORD=" + w.hub.Redis.Password, "ARGOCD_TLS_DATA_PATH=" + folder, "ARGOCD_SSH_DATA_PATH=" + folder, "ARGOCD_GPG_DATA_PATH=" + folder, "ARGOCD_APP_CONF_PATH=" + folder}
-	log, err := os.Create(filepath.Join(w.logs(), "e2e-"+component+".log"))
+	w.runArgoCD(t, component, []string{"HOME=" + folder, "ARGOCD_FAKE_IN_CLUSTER=true", "KUBECONFIG=" + kubeconfig,
+		"REDIS_PASSWORD=" + w.hub.Redis.Password, "ARGOCD_TLS_DATA_PATH=" + folder, "ARGOCD_SSH_DATA_PATH=" + folder, "ARGOCD_GPG_DATA_PATH=" + folder, "ARGOCD_APP_CONF_PATH=" + folder},
+		append([]string{"--kubeconfig=" + kubeconfig, "--namespace=" + lab.ArgoCDNamespace, "--logformat=json"}, args...)...)
+}
+
+// runArgoCD runs a component of Argo CD until the test ends.
+func (w *testEnv) runArgoCD(t *testing.T, component string, env []string, args ...string) {
+	t.Helper()
+	w.run(t, component, w.Command(t.Context(), "argocd").Path, append(env, "ARGOCD_BINARY_NAME="+component), args...)
+}
+
+// run runs a program until the test ends.
+func (w *testEnv) run(t *testing.T, name, binary string, env []string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Args[0] = name
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
+	log, err := os.Create(filepath.Join(w.logs(), "e2e-"+name+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +105,7 @@ func (w *testEnv) runOnHub(t *testing.T, component, kubeconfig string, args ...s
 	started := make(chan error)
 	launches() <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
-		t.Fatalf("start %s: %v", component, err)
+		t.Fatalf("start %s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		cancel()
