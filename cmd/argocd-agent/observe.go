@@ -52,7 +52,7 @@ func (s *observeSettings) check(f *flags) {
 		f.warn(f.name("log-level"), "no effect for "+strings.Join(unknown, ", ")+": there is no such component; use one of "+strings.Join(logComponents, ", "))
 	}
 	used := map[string]string{}
-	for _, name := range []string{"listen-port", "resource-proxy-port", "redis-proxy-port", "metrics-port", "healthz-port", "pprof-port"} {
+	for _, name := range []string{"listen-port", "resource-proxy-port", "redis-proxy-port", "search-port", "metrics-port", "healthz-port", "pprof-port"} {
 		setting := f.settings[name]
 		if setting == nil || setting.Value.String() == "0" {
 			continue

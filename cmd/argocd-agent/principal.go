@@ -29,6 +29,7 @@ type principalSettings struct {
 	issuing        issueSettings
 	live           principalLive
 	shared         principalShared
+	search         principalSearch
 	replicaAddress string
 	agentMebibytes int
 	namespaced     bool
@@ -135,6 +136,7 @@ func (s *principalSettings) declare(f *flags) {
 
 	s.live.declare(f)
 	s.shared.declare(f)
+	s.search.declare(f)
 
 	f.heading("Principal replicas")
 	f.add("replica-name", text(&s.Replica, "NAME", ""), "Name of this principal replica. Must be unique on the hub.").
@@ -165,6 +167,7 @@ func (s *principalSettings) check(f *flags) {
 	s.checkIdentity(f)
 	s.live.check(f)
 	s.shared.check(f)
+	s.search.check(f, s.plaintext)
 	if s.Replica != "" {
 		f.failIf("replica-name", dnsName(strings.ToLower(s.Replica), validation.IsDNS1123Subdomain))
 	}
@@ -259,6 +262,9 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 		cfg.ReplicaAddress = hostPort(s.replicaAddress, s.live.resourcePort)
 	}
 	if err = s.shared.config(&s.live.redis, cfg); err != nil {
+		return err
+	}
+	if err = s.search.config(ctx, s.listenHost, open, cfg); err != nil {
 		return err
 	}
 	cfg.MetricsListener, cfg.HealthListener, err = s.listen(ctx, open)

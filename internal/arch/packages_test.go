@@ -85,15 +85,16 @@ var packageRules = []packageRule{
 	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki")},
 	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki", "internal/util")},
 
+	{path: "internal/search", inner: paths(core, "internal/query", "internal/kube", "internal/fleet", "internal/util"), tests: paths("api"), outer: anyModule},
 	{path: "internal/appevents", inner: paths(core, "internal/kube", "internal/observe", "internal/util")},
 	{path: "internal/appmetrics", inner: paths(core, "internal/observe")},
 
 	// Assembly: the only packages that import several adapters.
-	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/search", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/cli", inner: paths(core, "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/cli", inner: paths(core, "internal/query", "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/fleet", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/fleet", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/search", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

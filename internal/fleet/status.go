@@ -242,6 +242,12 @@ func (v statusInputs) unsupportedKinds(e engine.Status) []string {
 	return out
 }
 
+// LastInSync returns when all scopes of a session were in sync. It returns false if that was not the case.
+func LastInSync(e engine.Status) (time.Time, bool) {
+	at, ok := lastInSync(e)
+	return time.UnixMilli(int64(at)), ok
+}
+
 // lastInSync returns when all scopes were in sync. It returns false if that was not the case in this session.
 func lastInSync(e engine.Status) (at engine.Time, ok bool) {
 	for _, sc := range e.Scopes {

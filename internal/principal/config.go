@@ -15,6 +15,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/live/shared"
+	"github.com/argocd-agent/argocd-agent/internal/search"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 )
@@ -71,6 +72,7 @@ type Config struct {
 
 	Live   live.Settings
 	Shared shared.Settings
+	Search search.Settings
 
 	MetricsListener net.Listener // if nil, no metrics
 	HealthListener  net.Listener // if nil, no probes

@@ -27,6 +27,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/live/shared"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/search"
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
@@ -109,6 +110,7 @@ type principal struct {
 	shared        *shared.Services
 	apps          *appmetrics.Collector // nil without metrics
 	events        *appevents.Writer
+	search        *search.Server // nil without the search API
 	namespaces    *namespaces
 	lastRefusal   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
@@ -151,6 +153,9 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 	if cfg.MetricsListener != nil {
 		p.apps = appmetrics.New(placedApplications{p})
+	}
+	if cfg.Search.Listener != nil {
+		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync, Log: cfg.Log})
 	}
 	p.watch()
 	return p
@@ -228,6 +233,9 @@ func (p *principal) start(start func(name string, run func(context.Context) erro
 	if p.cfg.MetricsListener != nil {
 		runs["metrics"] = p.serveMetrics
 	}
+	if p.search != nil {
+		runs["search"] = p.search.Run
+	}
 	for name, run := range runs {
 		start(name, run)
 	}
@@ -283,6 +291,9 @@ func (p *principal) applied(in reconcile.Input) {
 	p.objects.Follow(in)
 	if p.apps != nil {
 		p.apps.Follow(in)
+	}
+	if p.search != nil {
+		p.search.Follow(in)
 	}
 	switch in := in.(type) {
 	case reconcile.Confirm:

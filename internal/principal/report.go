@@ -18,6 +18,12 @@ func (p *principal) report(r reconcile.Report) {
 		r.Event.Hello = &engine.Hello{ClusterUID: p.conns.claimedClusterUID(r.Agent)}
 	}
 	f := r.Event
+	if f.Type == engine.InSync && p.search != nil {
+		status, _ := p.reconciler.Status(r.Agent)
+		if at, ok := fleet.LastInSync(status); ok {
+			p.search.InSync(r.Agent, at)
+		}
+	}
 	if f.Type == engine.InSync && p.status.InSyncKnown(r.Agent) {
 		return // InSync events repeat every minute
 	}

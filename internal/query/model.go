@@ -236,21 +236,16 @@ func (m *Model) Snapshot() Snapshot {
 	return Snapshot{rows: slices.Clone(m.rows), texts: len(m.texts) + len(m.free), instance: m.instance, sequence: m.sequence}
 }
 
-// Groups returns the namespaces and agents of all rows.
-func (s Snapshot) Groups() (namespaces, agents []string) {
-	return s.values(namespaceAt), s.values(agentAt)
-}
-
-// values returns the different values of a field that are not empty.
-func (s Snapshot) values(index int) (out []string) {
+// Namespaces returns the namespaces of all rows.
+func (s Snapshot) Namespaces() (namespaces []string) {
 	seen := make([]bool, s.texts)
 	for _, r := range s.rows {
-		if t := r.single[index]; t.value != "" && !seen[t.id] {
+		if t := r.single[namespaceAt]; !seen[t.id] {
 			seen[t.id] = true
-			out = append(out, t.value)
+			namespaces = append(namespaces, t.value)
 		}
 	}
-	return out
+	return namespaces
 }
 
 // ErrStartAgain reports that the changes since a token are no longer known.
@@ -277,4 +272,16 @@ func (m *Model) Since(token string) (Changes, error) {
 		out.changes = append(out.changes, m.changes[n%MaxChanges])
 	}
 	return out, nil
+}
+
+// AgentsIn returns the agents of all rows in namespaces that are allowed.
+func (s Snapshot) AgentsIn(allows func(namespace string) bool) (agents []string) {
+	allowed, seen := remember(s.texts, allows), make([]bool, s.texts)
+	for _, r := range s.rows {
+		if t := r.single[agentAt]; t.value != "" && !seen[t.id] && allowed(r.single[namespaceAt]) {
+			seen[t.id] = true
+			agents = append(agents, t.value)
+		}
+	}
+	return agents
 }

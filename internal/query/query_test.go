@@ -326,10 +326,11 @@ func TestModel_ReleasesTextsOfRemovedRows(t *testing.T) {
 	}
 }
 
-func TestSnapshot_Groups(t *testing.T) {
-	namespaces, agents := example().Snapshot().Groups()
+func TestSnapshot_NamespacesAndTheirAgents(t *testing.T) {
+	s := example().Snapshot()
+	namespaces := s.Namespaces()
 	slices.Sort(namespaces)
-	if got := fmt.Sprint(namespaces, agents); got != "[a argocd b c] [a b c]" {
+	if got := fmt.Sprint(namespaces, s.AgentsIn(Any), s.AgentsIn(is("b")), s.AgentsIn(is("argocd"))); got != "[a argocd b c] [a b c] [b] []" {
 		t.Error(got)
 	}
 }

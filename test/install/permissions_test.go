@@ -171,6 +171,9 @@ func rightsAreMinimal(t *testing.T, l *lab.Lab) {
 			agentMay + "\nupdate applications.argoproj.io default\ncreate namespaces", "update appprojects.argoproj.io default\ndelete namespaces /default\nget secrets default"},
 		{"a principal", "hub", principal, onHub, principalMay, principalMayNot},
 		{"one that makes namespaces", "hub", principal, onHub + ",principal.settings.namespace-create-enable=true", principalMay + "\ncreate namespaces", "delete namespaces /default"},
+		{"one that answers searches", "hub", principal, onHub + ",principal.settings.search-port=8444",
+			principalMay + "\ncreate tokenreviews.authentication.k8s.io\ncreate subjectaccessreviews.authorization.k8s.io\nget configmaps kube-system/extension-apiserver-authentication",
+			"get configmaps kube-system/other\nlist configmaps kube-system\ncreate serviceaccounts argocd\nimpersonate users"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if out, err := installRelease(t, l, tc.cluster, lab.ArgoCDNamespace, tc.values); err != nil {

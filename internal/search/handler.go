@@ -1,0 +1,246 @@
+package search
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/query"
+)
+
+const defaultLimit = 100
+
+// request is a parsed request.
+type request struct {
+	query.Request
+	groupBy string
+	watch   string // token
+}
+
+// ServeHTTP implements http.Handler.
+//
+//	GET /v1/applications?query=&sort=&limit=&page=   one page, a query.Page
+//	GET /v1/counts?query=&groupBy=&limit=            a query.Counts
+//	GET /v1/watch?query=&watch=                      a stream of query.Update, one per line
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if err := s.serve(w, r); err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
+	var answer func(context.Context, caller, request) (any, error)
+	switch r.URL.Path {
+	case "/v1/applications":
+		answer = s.applications
+	case "/v1/counts":
+		answer = s.counts
+	case "/v1/watch":
+	default:
+		return &httpError{http.StatusNotFound, "not found: use /v1/applications, /v1/counts or /v1/watch"}
+	}
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		return &httpError{http.StatusMethodNotAllowed, "only GET is allowed"}
+	}
+	c, err := s.access.authenticate(r.Context(), r)
+	if err != nil {
+		return err
+	}
+	limits := s.requests
+	if answer == nil {
+		limits = s.watches
+	}
+	if !limits.acquire(c.id()) {
+		w.Header().Set("Retry-After", "1")
+		return &httpError{http.StatusTooManyRequests, fmt.Sprintf("too many searches at the same time: a user can have %d", limits.perUser)}
+	}
+	defer limits.release(c.id())
+	parsed, err := parseRequest(r)
+	if err != nil {
+		return err
+	}
+	if answer == nil {
+		return s.watch(w, r, c, parsed)
+	}
+	result, err := answer(r.Context(), c, parsed)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(result)
+}
+
+func parseRequest(r *http.Request) (request, error) {
+	values := r.URL.Query()
+	out := request{Request: query.Request{Sort: values.Get("sort"), Token: values.Get("page"), Limit: defaultLimit}, groupBy: values.Get("groupBy"), watch: values.Get("watch")}
+	var err error
+	if out.Query, err = query.Parse(values.Get("query")); err != nil {
+		return out, err
+	}
+	if text := values.Get("limit"); text != "" {
+		if out.Limit, err = strconv.Atoi(text); err != nil || out.Limit < 1 || out.Limit > query.MaxPage {
+			return out, &httpError{http.StatusBadRequest, fmt.Sprintf("limit is not a number from 1 to %d", query.MaxPage)}
+		}
+	}
+	return out, nil
+}
+
+func (s *Server) applications(ctx context.Context, c caller, r request) (any, error) {
+	snapshot := s.snapshot()
+	scope, err := s.access.scope(ctx, c, snapshot, r.Query)
+	if err != nil {
+		return nil, err
+	}
+	return badRequest(snapshot.List(r.Request, scope, s.clock()))
+}
+
+func (s *Server) counts(ctx context.Context, c caller, r request) (any, error) {
+	snapshot := s.snapshot()
+	scope, err := s.access.scope(ctx, c, snapshot, r.Query)
+	if err != nil {
+		return nil, err
+	}
+	return badRequest(snapshot.Count(r.Query, r.groupBy, r.Limit, scope, s.clock()))
+}
+
+// badRequest returns an error of a query as one of the caller.
+func badRequest[T any](result T, err error) (any, error) {
+	if err != nil {
+		return nil, &httpError{http.StatusBadRequest, err.Error()}
+	}
+	return result, nil
+}
+
+// Intervals of a watch.
+const (
+	watchInterval  = 500 * time.Millisecond // between two updates
+	watchHeartbeat = 15 * time.Second       // below writeTimeout; an update without changes; the caller is authenticated again
+	maxWatch       = 30 * time.Minute       // the client continues with its token
+)
+
+// watch sends updates until the client disconnects or may no longer see anything.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, c caller, parsed request) error {
+	if parsed.Query.UsesTime() {
+		return &httpError{http.StatusBadRequest, query.ErrTimeWatch.Error()}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), maxWatch)
+	defer cancel()
+	control := http.NewResponseController(w)
+	token, authenticated := parsed.watch, time.Now()
+	for first := true; ; first = false {
+		if time.Since(authenticated) >= reviewTTL {
+			again, err := s.access.authenticate(ctx, r)
+			if err != nil || again.id() != c.id() {
+				return s.endWatch(ctx, w, errNoCredentials)
+			}
+			authenticated = time.Now()
+		}
+		update, wake, err := s.update(ctx, c, parsed.Query, token)
+		if err != nil {
+			if first {
+				return err
+			}
+			return s.endWatch(ctx, w, err)
+		}
+		if first {
+			w.Header().Set("Content-Type", "application/x-ndjson")
+		}
+		token = update.Watch
+		if err := control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+			return nil // the client is gone
+		}
+		if json.NewEncoder(w).Encode(update) != nil || control.Flush() != nil {
+			return nil
+		}
+		if !waitForChange(ctx, wake) {
+			return nil
+		}
+	}
+}
+
+// update returns what changed since a token, and a channel that is closed after the next change.
+func (s *Server) update(ctx context.Context, c caller, q query.Query, token string) (query.Update, <-chan struct{}, error) {
+	s.mu.Lock()
+	changes, err := s.model.Since(token)
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	wake := s.changed
+	snapshot := s.model.Snapshot()
+	s.mu.Unlock()
+	switch {
+	case errors.Is(err, query.ErrStartAgain):
+		return query.Update{}, nil, &httpError{http.StatusGone, err.Error()}
+	case err != nil:
+		return query.Update{}, nil, &httpError{http.StatusBadRequest, err.Error()}
+	}
+	scope, err := s.access.scope(ctx, c, snapshot, q)
+	if err != nil {
+		return query.Update{}, nil, err
+	}
+	return changes.Update(q, scope, s.clock()), wake, nil
+}
+
+// waitForChange waits for a change or a heartbeat, but at least watchInterval. It reports whether the watch goes on.
+func waitForChange(ctx context.Context, wake <-chan struct{}) bool {
+	pause, heartbeat := time.NewTimer(watchInterval), time.NewTimer(watchHeartbeat)
+	defer pause.Stop()
+	defer heartbeat.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-wake:
+	case <-heartbeat.C:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-pause.C:
+		return true
+	}
+}
+
+// failure is the body of a response without a result.
+type failure struct {
+	Error    string `json:"error"`
+	Position int    `json:"position,omitempty"` // in the query, from 1
+}
+
+// endWatch reports an error in the stream.
+func (s *Server) endWatch(ctx context.Context, w http.ResponseWriter, err error) error {
+	if ctx.Err() == nil {
+		_, body := s.failure(ctx, err)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	return nil
+}
+
+// failure returns the status and the body of an error. Errors of the API server are not shown, because they may contain
+// names.
+func (s *Server) failure(ctx context.Context, err error) (int, failure) {
+	if e, ok := errors.AsType[*httpError](err); ok {
+		return e.code, failure{Error: e.message}
+	}
+	if e, ok := errors.AsType[*query.Error](err); ok {
+		return http.StatusBadRequest, failure{Error: e.Error(), Position: e.Position}
+	}
+	s.cfg.Log.WarnContext(ctx, "Failed to check access of a search", "error", err)
+	return http.StatusServiceUnavailable, failure{Error: "the hub's API server did not check your access: try again later"}
+}
+
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return
+	}
+	code, body := s.failure(r.Context(), err)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
