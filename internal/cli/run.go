@@ -111,7 +111,7 @@ pending: something waits).`,
 	root.Version = p.build().Version
 	root.SetVersionTemplate(p.build().Text(programName))
 	root.Flags().Bool("version", false, "Print the version of argocd-agentctl. For principal and agents, use the command version.")
-	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(),
+	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.searchCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(),
 		p.diffCommand(), p.policyCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
 	p.completeNames(root)
 	cmdline.Prepare(root)
