@@ -119,7 +119,26 @@ func (p *Program) search(ctx context.Context, s *searchClient, text string, f se
 	return p.showPage(page)
 }
 
-func (p *Program) showPage(page query.Page) error {
+// searchPage is a result. If principal replicas did not answer, the freshness of their agents is older than it could be.
+type searchPage struct {
+	query.Page
+	Unanswered int `json:"unansweredReplicas,omitempty"`
+}
+
+type searchCounts struct {
+	query.Counts
+	Unanswered int `json:"unansweredReplicas,omitempty"`
+}
+
+// warnUnanswered prints that freshness may be too old.
+func (p *Program) warnUnanswered(replicas int) {
+	if replicas > 0 && p.output != asJSON && p.output != asYAML {
+		p.warn("%s did not answer. Agents connected there may be in sync more recently than shown.", pluralize(replicas, "principal replica"))
+	}
+}
+
+func (p *Program) showPage(page searchPage) error {
+	defer p.warnUnanswered(page.Unanswered)
 	if hidden := page.Total - len(page.Items); hidden > 0 && p.output != asJSON && p.output != asYAML {
 		defer p.warn("%d of %s are shown. For more, set --limit.", len(page.Items), pluralize(page.Total, "Application"))
 	}
@@ -167,7 +186,7 @@ func (p *Program) searchCounts(ctx context.Context, s *searchClient, text string
 	if limit == 0 || limit > query.MaxPage {
 		limit = query.MaxPage
 	}
-	var counts query.Counts
+	var counts searchCounts
 	if err := s.get(ctx, "/v1/counts", text, url.Values{"groupBy": {f.groupBy}, "limit": {strconv.Itoa(limit)}}, &counts); err != nil {
 		return err
 	}
@@ -175,6 +194,7 @@ func (p *Program) searchCounts(ctx context.Context, s *searchClient, text string
 		total := strconv.Itoa(counts.Total)
 		return p.show(view{object: counts, names: []string{total}, text: total + "\n"})
 	}
+	defer p.warnUnanswered(counts.Unanswered)
 	v := view{object: counts, headings: []string{strings.ToUpper(f.groupBy), "COUNT"}, empty: "No Applications found."}
 	for _, g := range counts.Groups {
 		v.names = append(v.names, g.Value)
@@ -290,22 +310,22 @@ func (e *searchError) Error() string {
 }
 
 // all returns the first pages of a result, up to the limit.
-func (s *searchClient) all(ctx context.Context, text string, f searchFlags) (query.Page, error) {
-	var out query.Page
+func (s *searchClient) all(ctx context.Context, text string, f searchFlags) (searchPage, error) {
+	var out searchPage
 	for {
 		size := query.MaxPage
 		if f.limit > 0 {
 			size = min(size, f.limit-len(out.Items))
 		}
 		values := url.Values{"sort": {f.sort}, "limit": {strconv.Itoa(size)}, "page": {out.Next}}
-		var page query.Page
+		var page searchPage
 		if err := s.get(ctx, "/v1/applications", text, values, &page); err != nil {
 			return out, err
 		}
 		if out.Watch == "" { // changes while later pages are read are reported again
 			out.Watch = page.Watch
 		}
-		out.Items, out.Total, out.Next = append(out.Items, page.Items...), page.Total, page.Next
+		out.Items, out.Total, out.Next, out.Unanswered = append(out.Items, page.Items...), page.Total, page.Next, page.Unanswered
 		if out.Next == "" || len(out.Items) == f.limit {
 			return out, nil
 		}

@@ -53,7 +53,12 @@ func (a *searchAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/v1/applications":
 		// Small pages, so that the client needs several.
-		result, err = a.model.Snapshot().List(query.Request{Query: q, Sort: values.Get("sort"), Limit: min(limit, 2), Token: values.Get("page")}, scope, clock)
+		var page searchPage
+		page.Page, err = a.model.Snapshot().List(query.Request{Query: q, Sort: values.Get("sort"), Limit: min(limit, 2), Token: values.Get("page")}, scope, clock)
+		if strings.HasPrefix(q.String(), "freshness>") {
+			page.Unanswered = 1
+		}
+		result = page
 	case "/v1/counts":
 		result, err = a.model.Snapshot().Count(q, values.Get("groupBy"), limit, scope, clock)
 	case "/v1/watch":
@@ -112,7 +117,7 @@ func TestSearch_PrintsResults(t *testing.T) {
 	_, reach := newSearch(t)
 	var got strings.Builder
 	for _, args := range [][]string{
-		{"image~nginx:1.2*"}, {"project=shop revision!=4f2a9c1"}, {"sync=OutOfSync", "--sort", "-changed", "-o", "wide"}, {"freshness<1h", "--group-by", "agent"},
+		{"image~nginx:1.2*"}, {"project=shop revision!=4f2a9c1"}, {"sync=OutOfSync", "--sort", "-changed", "-o", "wide"}, {"freshness>1s", "--limit", "0"}, {"freshness<1h", "--group-by", "agent"},
 		{"operation=Failed,Error", "--group-by", "agent", "-o", "json"}, {"health!=Healthy project=shop", "-o", "json"}, {"--count"}, {"nosuch"}, {"--limit", "1"}, {"--limit", "0", "-o", "name"},
 		{"--group-by", "image", "--limit", "1"},
 		{"helth=Healthy"}, {"health=Healthy changed>soon"}, {"--sort", "image"}, {"--watch", "--count"}, {"--limit", "-1"},

@@ -116,6 +116,18 @@ func (r *Replicas) Address(replica string) string {
 	return s.address
 }
 
+// Others returns the addresses of the other replicas that are alive. An address is empty if the replica cannot be reached.
+func (r *Replicas) Others() (addresses []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.replica != r.self && time.Since(s.at) < leaseDuration {
+			addresses = append(addresses, s.address)
+		}
+	}
+	return addresses
+}
+
 func (r *Replicas) last(replica string) (leaseHeartbeat, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
 // Package forward opens tunnels to agents whose session another principal replica holds. The replica that receives a
 // request asks the holder for a tunnel, over the port of the resource proxy, and uses it like its own. The holder never
-// forwards the request again.
+// forwards the request again. A replica can also ask when the agents of another one were last in sync.
 package forward
 
 import (
@@ -57,8 +57,12 @@ type Directory interface {
 type Local interface {
 	// OpenLocal opens a tunnel to an agent that is connected to this replica.
 	OpenLocal(ctx context.Context, agent, target string) (net.Conn, error)
+	// AuthorizeReplica returns an error and a status code if the certificate of a peer does not identify a replica.
+	AuthorizeReplica(state *tls.ConnectionState) (code int, err error)
 	// Authorize returns an error and a status code if another replica may not have a tunnel.
-	Authorize(state *tls.ConnectionState, agent, target string) (code int, err error)
+	Authorize(agent, target string) (code int, err error)
+	// InSync returns when agents were last in sync, in seconds. It is nil if that is not known.
+	InSync() map[string]int64
 	// SpokeNamespace returns the Argo CD namespace of an agent's cluster.
 	SpokeNamespace(agent string) string
 	// SetSpokeNamespace sets the Argo CD namespace of an agent's cluster as another replica knows it.
@@ -195,6 +199,10 @@ func (f *Forwarder) serve(ctx context.Context, conn *tls.Conn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	if request.Method == http.MethodGet && request.URL.Path == inSyncPath {
+		f.serveInSync(conn)
+		return
+	}
 	agent, target := request.Header.Get(agentHeader), request.Header.Get(targetHeader)
 	if code, err := f.authorize(conn, request, agent, target); err != nil {
 		f.counts.received[refused].Add(1)
@@ -214,19 +222,14 @@ func (f *Forwarder) serve(ctx context.Context, conn *tls.Conn) {
 	splice(conn, in, tunnel) // finds write errors
 }
 
-// authorize verifies the peer again, because the certificate of the replicas may have changed since the handshake.
 func (f *Forwarder) authorize(conn *tls.Conn, r *http.Request, agent, target string) (code int, err error) {
-	if f.auth == nil {
-		return http.StatusForbidden, identity.ErrNotReplica
-	}
-	state := conn.ConnectionState()
-	if err := f.auth.Verify(&state); err != nil {
-		return http.StatusForbidden, err
+	if code, err := f.authorizeReplica(conn); err != nil {
+		return code, err
 	}
 	if r.Method != http.MethodPost || r.Header.Get("Upgrade") != upgrade {
 		return http.StatusBadRequest, fmt.Errorf("%s is not a request of a principal replica", r.Method)
 	}
-	return f.local.Authorize(&state, agent, target)
+	return f.local.Authorize(agent, target)
 }
 
 // openTraced opens a tunnel as part of the other replica's trace.
@@ -240,6 +243,5 @@ func (f *Forwarder) openTraced(ctx context.Context, r *http.Request, agent, targ
 }
 
 func writeRefusal(conn net.Conn, code int, reason error) {
-	text := reason.Error()
-	_ = (&http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Close: true, ContentLength: int64(len(text)), Body: io.NopCloser(strings.NewReader(text))}).Write(conn)
+	writeResponse(conn, code, reason.Error())
 }

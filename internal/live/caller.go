@@ -78,11 +78,16 @@ func (l *Live) known(agent string) (string, error) {
 	return agent, nil
 }
 
-// Authorize implements forward.Local.
-func (l *Live) Authorize(state *tls.ConnectionState, agent, target string) (code int, err error) {
+// AuthorizeReplica implements forward.Local.
+func (l *Live) AuthorizeReplica(state *tls.ConnectionState) (code int, err error) {
 	if l.cfg.Access.isShared(state.PeerCertificates[0]) {
 		return http.StatusForbidden, errors.New("argocd-server uses the certificate of the principal, so it does not authenticate principal replicas: give argocd-server its own certificate")
 	}
+	return 0, nil
+}
+
+// Authorize implements forward.Local.
+func (l *Live) Authorize(agent, target string) (code int, err error) {
 	if target != targetAPI && target != targetRedis {
 		return http.StatusBadRequest, fmt.Errorf("unknown tunnel target %q", target)
 	}

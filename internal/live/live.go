@@ -60,6 +60,7 @@ type Config struct {
 	Replicas    *fleet.Replicas
 	Reconciler  *reconcile.Reconciler // used by Follow only
 	Revocations *identity.Revocations
+	InSync      func() map[string]int64                                           // when agents were last in sync, in seconds; nil if that is not known
 	OpenTunnel  func(ctx context.Context, agent, target string) (net.Conn, error) // to an agent that is connected here
 	// DialSharedRedis connects to the cache of an agent in the hub's Redis. It returns false if the agent has its own.
 	DialSharedRedis func(agent string) (net.Conn, bool)
@@ -228,6 +229,14 @@ func (l *Live) OpenLocal(ctx context.Context, agent, target string) (net.Conn, e
 		}
 	}
 	return l.cfg.OpenTunnel(ctx, agent, target)
+}
+
+// InSync implements forward.Local.
+func (l *Live) InSync() map[string]int64 { return l.cfg.InSync() }
+
+// InSyncOf asks the principal replica at an address when its agents were last in sync.
+func (l *Live) InSyncOf(ctx context.Context, address string) (map[string]int64, error) {
+	return l.forwarder.InSync(ctx, address)
 }
 
 // SpokeNamespace implements forward.Local.

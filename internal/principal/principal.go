@@ -150,12 +150,13 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.assembleFleet()
 	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
-		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
+		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, InSync: p.inSync, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 	if cfg.MetricsListener != nil {
 		p.apps = appmetrics.New(placedApplications{p})
 	}
 	if cfg.Search.Listener != nil {
-		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync, Log: cfg.Log})
+		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync,
+			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Log: cfg.Log})
 	}
 	p.watch()
 	return p
@@ -274,6 +275,14 @@ func (p *principal) serve(ctx context.Context, stopRefusing func()) error {
 		config.Enroll = p.issuer
 	}
 	return grpc.NewServer(config, p.server).Run(ctx, p.cfg.Listener)
+}
+
+// inSync returns when agents were last in sync. It is nil if that is not known.
+func (p *principal) inSync() map[string]int64 {
+	if p.search == nil {
+		return nil
+	}
+	return p.search.InSyncTimes()
 }
 
 // revoked ends connections and requests that use revoked certificates.

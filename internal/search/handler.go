@@ -23,8 +23,8 @@ type request struct {
 
 // ServeHTTP implements http.Handler.
 //
-//	GET /v1/applications?query=&sort=&limit=&page=   one page, a query.Page
-//	GET /v1/counts?query=&groupBy=&limit=            a query.Counts
+//	GET /v1/applications?query=&sort=&limit=&page=   one page, a pageResponse
+//	GET /v1/counts?query=&groupBy=&limit=            a countsResponse
 //	GET /v1/watch?query=&watch=                      a stream of query.Update, one per line
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
@@ -98,7 +98,9 @@ func (s *Server) applications(ctx context.Context, c caller, r request) (any, er
 	if err != nil {
 		return nil, err
 	}
-	return badRequest(snapshot.List(r.Request, scope, s.clock()))
+	silent := s.askReplicas(ctx)
+	page, err := snapshot.List(r.Request, scope, s.clock())
+	return badRequest(pageResponse{page, silent}, err)
 }
 
 func (s *Server) counts(ctx context.Context, c caller, r request) (any, error) {
@@ -107,7 +109,21 @@ func (s *Server) counts(ctx context.Context, c caller, r request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return badRequest(snapshot.Count(r.Query, r.groupBy, r.Limit, scope, s.clock()))
+	silent := s.askReplicas(ctx)
+	counts, err := snapshot.Count(r.Query, r.groupBy, r.Limit, scope, s.clock())
+	return badRequest(countsResponse{counts, silent}, err)
+}
+
+// pageResponse is a page. For agents of a replica that did not answer, freshness comes from the status of their Agents.
+type pageResponse struct {
+	query.Page
+	Unanswered int `json:"unansweredReplicas,omitempty"`
+}
+
+// countsResponse is like pageResponse.
+type countsResponse struct {
+	query.Counts
+	Unanswered int `json:"unansweredReplicas,omitempty"`
 }
 
 // badRequest returns an error of a query as one of the caller.

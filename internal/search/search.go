@@ -35,6 +35,8 @@ type Config struct {
 	Registry   *fleet.Registry
 	Reconciler *reconcile.Reconciler       // used by Follow only
 	Ready      func(context.Context) error // waits until the hub's objects were read
+	Others     func() []string             // addresses of the other principal replicas; empty for one that cannot be reached
+	InSyncOf   func(ctx context.Context, address string) (map[string]int64, error)
 	Log        *slog.Logger
 }
 
@@ -45,6 +47,7 @@ type Server struct {
 	access   *access
 	requests *limiter
 	watches  *limiter
+	replicas replicaTimes
 
 	mu      sync.Mutex
 	model   *query.Model

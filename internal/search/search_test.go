@@ -74,7 +74,8 @@ func newTestServer(t *testing.T) (*Server, *testAPI) {
 		"team get agents argocd/a":       true,
 		"blind list applications /":      true,
 	}}
-	s := New(Config{Settings: Settings{Extension: new(Extension)}, Namespace: "argocd", Registry: fleet.NewRegistry(fleet.RegistryConfig{}), Log: slog.New(slog.DiscardHandler)})
+	s := New(Config{Settings: Settings{Extension: new(Extension)}, Namespace: "argocd", Registry: fleet.NewRegistry(fleet.RegistryConfig{}), Log: slog.New(slog.DiscardHandler),
+		Others: func() []string { return nil }})
 	s.access.api = api
 	for _, a := range []query.Application{
 		{Namespace: "a", Name: "web", Agent: "a", Project: "shop", Health: "Healthy", Images: []string{"nginx:1"}},
