@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/query"
@@ -77,10 +80,31 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	return json.NewEncoder(w).Encode(result)
 }
 
+var parameters = []string{"query", "sort", "limit", "page", "groupBy", "watch"}
+
+// parseParameters refuses what would be ignored, because a request without its filter returns too much.
+func parseParameters(text string) (url.Values, error) {
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		return nil, &httpError{http.StatusBadRequest, "the parameters are not valid: encode them for a URL"}
+	}
+	for name, all := range values {
+		if !slices.Contains(parameters, name) {
+			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("unknown parameter %q: use one of %s", name, strings.Join(parameters, ", "))}
+		}
+		if len(all) > 1 {
+			return nil, &httpError{http.StatusBadRequest, name + " is given twice"}
+		}
+	}
+	return values, nil
+}
+
 func parseRequest(r *http.Request) (request, error) {
-	values := r.URL.Query()
+	values, err := parseParameters(r.URL.RawQuery)
+	if err != nil {
+		return request{}, err
+	}
 	out := request{Request: query.Request{Sort: values.Get("sort"), Token: values.Get("page"), Limit: defaultLimit}, groupBy: values.Get("groupBy"), watch: values.Get("watch")}
-	var err error
 	if out.Query, err = query.Parse(values.Get("query")); err != nil {
 		return out, err
 	}

@@ -162,6 +162,10 @@ func TestRequests_Refused(t *testing.T) {
 		{"admin", "/", 404, "use /v1/applications"},
 		{"admin", "/v1/applications?query=x%3D1", 400, `unknown field \"x\"`},
 		{"admin", "/v1/applications?query=" + strings.Repeat("a", query.MaxQuery+1), 400, "at most 4096 bytes"},
+		{"admin", "/v1/applications?query=%zz", 400, "not valid"}, // and not the same as without a query
+		{"admin", "/v1/applications?query=a;b", 400, "not valid"},
+		{"admin", "/v1/counts?groupby=agent", 400, `unknown parameter \"groupby\"`},
+		{"admin", "/v1/applications?query=a&query=b", 400, "query is given twice"},
 		{"admin", "/v1/applications?limit=0", 400, "limit is not a number from 1 to 1000"},
 		{"admin", "/v1/applications?limit=1001", 400, "limit is not a number"},
 		{"admin", "/v1/applications?page=x", 400, "not a page token"},
