@@ -239,6 +239,9 @@ func parseCredentials(s string) (credentials, error) {
 	switch {
 	case method == "mtls" && (rest == "" || rest == "any"):
 		return c, nil
+	case method == "userpass":
+		return c, errors.New("user names and passwords are not supported: use client certificates, which `argocd-agentctl pki issue agent` or a " +
+			"join token gives to an agent, and set --creds mtls:")
 	case method != "header":
 		return c, errors.New("must be mtls:, header: or header:NAME:VALUE")
 	}

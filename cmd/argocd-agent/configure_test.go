@@ -87,7 +87,7 @@ func TestAgent_ConfigFollowsSettings(t *testing.T) {
 		t.Errorf("replication: %+v", cfg)
 	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.Heartbeat != 20*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
-	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS.ServerName != "redis", cfg.Live.Policy.Level != resource.LevelNamespaces,
+	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS == nil, cfg.Live.Policy.Level != resource.LevelNamespaces,
 		!slices.Equal(cfg.Live.Policy.Namespaces, []string{"a", "b-*"}), !cfg.Live.Policy.NoExec, cfg.Live.Policy.NoLogs, cfg.Live.Policy.Secrets != resource.SecretsPlain:
 		t.Errorf("live access: %+v", cfg.Live)
 	case cfg.MetricsListener != nil, cfg.HealthListener == nil:

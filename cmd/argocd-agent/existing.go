@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // This file has the names that manifests and ConfigMaps of existing argocd-agent installations use.
 
 // existingVariables are environment variables of existing installations, by flag and component. They are used if the
@@ -17,6 +19,11 @@ var existingVariables = map[string]map[string]string{
 		"healthz-port":             "ARGOCD_PRINCIPAL_HEALTH_CHECK_PORT",
 		"redis-password":           "REDIS_PASSWORD",
 		"redis-creds-dir-path":     "REDIS_CREDS_DIR_PATH",
+		"redis-tls-ca-path":        "ARGOCD_PRINCIPAL_REDIS_CA_PATH",
+		"redis-tls-ca-secret-name": "ARGOCD_PRINCIPAL_REDIS_CA_SECRET_NAME",
+
+		"redis-proxy-server-tls-cert": "ARGOCD_PRINCIPAL_REDIS_PROXY_SERVER_TLS_CERT_PATH",
+		"redis-proxy-server-tls-key":  "ARGOCD_PRINCIPAL_REDIS_PROXY_SERVER_TLS_KEY_PATH",
 	},
 	agentPrefix: {
 		"root-ca-secret-name": "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME",
@@ -27,30 +34,53 @@ var existingVariables = map[string]map[string]string{
 	},
 }
 
-// An ignoredSetting is a setting of existing installations that has no meaning here. It is accepted with a warning.
-type ignoredSetting struct {
-	flag    string
-	boolean bool // --flag needs no value
-	reason  string
+// existingFlags are flags of existing installations with another name here, by component.
+var existingFlags = map[string]map[string]string{
+	principalPrefix: {
+		"redis-ca-path":        "redis-tls-ca-path",
+		"redis-ca-secret-name": "redis-tls-ca-secret-name",
+	},
 }
+
+// An ignoredSetting is a setting of existing installations that has no meaning here. It is accepted with a warning.
+// Settings with the same reason share one.
+type ignoredSetting struct {
+	flag     string
+	boolean  bool // --flag needs no value
+	reason   string
+	variable string // if empty, it follows the name of the flag
+}
+
+const (
+	noJWT         = "connections use no JWT, so no key is needed"
+	noSeveralHubs = "several hubs are not supported yet; several replicas of the principal on one hub are"
+)
 
 var ignoredSettings = map[string][]ignoredSetting{
 	principalPrefix: {
-		{"full-detail", true, "log records always have all fields"},
-		{"insecure-tls-generate", true, "the principal issues its certificate itself if there is none"},
-		{"require-client-certs", true, "client certificates are always required"},
-		{"client-cert-subject-match", true, "use --auth to select the part of the certificate that names the agent"},
-		{"jwt-secret-name", false, "connections use no JWT, so no key is needed"},
-		{"jwt-key", false, "connections use no JWT, so no key is needed"},
-		{"insecure-jwt-generate", true, "connections use no JWT, so no key is needed"},
-		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition"},
-		{"event-processors", false, "the number of workers is chosen by the principal"},
+		{"full-detail", true, "log records always have all fields", ""},
+		{"insecure-tls-generate", true, "the principal issues its certificate itself if there is none", "ARGOCD_PRINCIPAL_TLS_SERVER_ALLOW_GENERATE"},
+		{"require-client-certs", true, "client certificates are always required", "ARGOCD_PRINCIPAL_TLS_CLIENT_CERT_REQUIRE"},
+		{"client-cert-subject-match", true, "use --auth to select the part of the certificate that names the agent",
+			"ARGOCD_PRINCIPAL_TLS_CLIENT_CERT_MATCH_SUBJECT"},
+		{"jwt-secret-name", false, noJWT, ""},
+		{"jwt-key", false, noJWT, "ARGOCD_PRINCIPAL_JWT_KEY_PATH"},
+		{"insecure-jwt-generate", true, noJWT, "ARGOCD_PRINCIPAL_JWT_ALLOW_GENERATE"},
+		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition", ""},
+		{"event-processors", false, "the number of workers is chosen by the principal", ""},
+		{"ha-enabled", true, noSeveralHubs, ""},
+		{"ha-preferred-role", false, noSeveralHubs, ""},
+		{"ha-peer-address", false, noSeveralHubs, ""},
+		{"ha-failover-timeout", false, noSeveralHubs, ""},
+		{"ha-admin-port", false, noSeveralHubs, ""},
+		{"ha-allowed-replication-clients", false, noSeveralHubs, ""},
+		{"ha-replication-initial-ack-timeout", false, noSeveralHubs, ""},
 	},
 	agentPrefix: {
-		{"full-detail", true, "log records always have all fields"},
-		{"cache-refresh-interval", false, "the agent uses watches and needs no refresh"},
-		{"buffer-informer-event-interval", false, "events are not buffered"},
-		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition"},
+		{"full-detail", true, "log records always have all fields", ""},
+		{"cache-refresh-interval", false, "the agent uses watches and needs no refresh", ""},
+		{"buffer-informer-event-interval", false, "events are not buffered", ""},
+		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition", ""},
 	},
 }
 
@@ -68,21 +98,40 @@ func (f *flags) acceptExisting() {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	if namespace := f.set.Lookup("namespace"); namespace != nil && f.set.ShorthandLookup("n") == nil {
-		shorthand := *namespace
-		shorthand.Name, shorthand.Shorthand, shorthand.Hidden = "existing-namespace", "n", true
-		f.set.AddFlag(&shorthand)
+	for alias, flag := range existingFlags[f.prefix] {
+		f.alias(f.settings[flag], alias, "")
 	}
+	f.alias(f.settings["namespace"], "existing-namespace", "n")
 }
 
-// warnIgnored warns of settings without a meaning, once each. It removes their variables.
+// alias adds a hidden flag that sets the same value.
+func (f *flags) alias(s *setting, name, shorthand string) {
+	flag := *s.Flag
+	flag.Name, flag.Shorthand, flag.Hidden = name, shorthand, true
+	f.set.AddFlag(&flag)
+	s.aliases = append(s.aliases, &flag)
+}
+
+// warnIgnored warns of settings without a meaning, once for each reason. It removes their variables.
 func (f *flags) warnIgnored(env map[string]string) {
+	var reasons []string
+	byReason := map[string][]string{}
 	for _, ignored := range ignoredSettings[f.prefix] {
-		variable := f.prefix + environmentName(ignored.flag)
-		_, inEnvironment := env[variable]
-		if f.set.Changed(ignored.flag) || inEnvironment {
-			f.warn("--"+ignored.flag, "it has no effect: "+ignored.reason)
+		given := f.set.Changed(ignored.flag)
+		for _, variable := range []string{ignored.variable, f.prefix + environmentName(ignored.flag)} {
+			_, inEnvironment := env[variable]
+			given = given || inEnvironment
 			delete(env, variable)
 		}
+		if !given {
+			continue
+		}
+		if byReason[ignored.reason] == nil {
+			reasons = append(reasons, ignored.reason)
+		}
+		byReason[ignored.reason] = append(byReason[ignored.reason], "--"+ignored.flag)
+	}
+	for _, reason := range reasons {
+		f.warn(strings.Join(byReason[reason], ", "), "no effect: "+reason)
 	}
 }

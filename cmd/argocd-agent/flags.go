@@ -15,6 +15,7 @@ type flags struct {
 	set      *pflag.FlagSet
 	prefix   string // of environment variables
 	groups   []group
+	hidden   []*setting // of existing installations
 	settings map[string]*setting
 	errs     []error
 	warnings []warning
@@ -33,6 +34,7 @@ type setting struct {
 	existing  string // variable of existing installations
 	setBy     string // the variable that set it
 	unsetText string // what happens if a flag without a default is not set
+	aliases   []*pflag.Flag
 }
 
 // A warning is logged before the component starts.
@@ -48,14 +50,31 @@ func (f *flags) heading(title string) { f.groups = append(f.groups, group{title:
 
 // add declares a flag. Its default is the current content of v.
 func (f *flags) add(name string, v pflag.Value, usage string) *setting {
+	s := f.declare(name, v, usage)
+	last := &f.groups[len(f.groups)-1]
+	last.settings = append(last.settings, s)
+	return s
+}
+
+// addHidden declares a flag of existing installations that the help does not show.
+func (f *flags) addHidden(name string, v pflag.Value) {
+	s := f.declare(name, v, "")
+	s.Hidden = true
+	f.hidden = append(f.hidden, s)
+}
+
+func (f *flags) declare(name string, v pflag.Value, usage string) *setting {
 	s := &setting{Flag: f.set.VarPF(v, name, "", usage), env: f.prefix + environmentName(name)}
 	if v.Type() == "" {
 		s.NoOptDefVal = "true" // a boolean: --name alone means true
 	}
 	f.settings[name] = s
-	last := &f.groups[len(f.groups)-1]
-	last.settings = append(last.settings, s)
 	return s
+}
+
+// onCommandLine reports whether the command line has the flag or an alias of it.
+func (s *setting) onCommandLine() bool {
+	return s.Changed || slices.ContainsFunc(s.aliases, func(alias *pflag.Flag) bool { return alias.Changed })
 }
 
 // envName sets an environment variable that does not follow the name of the flag.
@@ -137,7 +156,7 @@ func (f *flags) readEnvironment(environ []string) {
 	}
 	f.warnIgnored(env)
 	known := map[string]bool{}
-	for _, g := range f.groups {
+	for _, g := range slices.Concat(f.groups, []group{{settings: f.hidden}}) {
 		for _, s := range g.settings {
 			known[s.env], known[s.existing] = true, true
 			variable := s.env
@@ -147,7 +166,7 @@ func (f *flags) readEnvironment(environ []string) {
 				value, ok = env[variable]
 			}
 			switch {
-			case !ok || s.Changed:
+			case !ok || s.onCommandLine():
 			case isServiceLink(variable, value):
 				f.warn(variable, "this is a service link of Kubernetes ("+value+"), not a setting, and is ignored; set enableServiceLinks: false in the pod")
 			default:

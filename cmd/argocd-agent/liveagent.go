@@ -57,6 +57,7 @@ func (s *agentLive) declare(f *flags) {
 
 func (s *agentLive) check(f *flags) {
 	s.redis.check(f, "redis-addr")
+	s.redis.warnUnused(f)
 	policy := s.policy()
 	if err := policy.Check(); err != nil {
 		f.fail("--%w", err)
@@ -76,7 +77,10 @@ func (s *agentLive) config(cfg *agent.Config) error {
 	if !s.enabled {
 		return nil
 	}
-	endpoint, err := s.redis.endpoint()
+	endpoint, secrets, err := s.redis.endpoint(cfg.Namespace)
+	if secrets != nil {
+		cfg.Secrets = mergeHandlers(cfg.Secrets, secrets)
+	}
 	cfg.Live = agent.Live{Resources: true, Policy: s.policy(), Callers: s.callers, Redis: &endpoint}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/live"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
 )
 
@@ -21,8 +22,12 @@ type principalLive struct {
 
 	redis       redisSettings
 	redisPort   int
+	noRedis     bool                // the same as port 0
+	redisCerts  certificateSettings // of the Redis proxy; without CA certificates
 	compression string
 }
+
+var redisProxyFlags = []string{"redis-proxy-server-tls-secret-name", "redis-proxy-server-tls-cert", "redis-proxy-server-tls-key"}
 
 const (
 	gzipped      = "gzip"
@@ -47,7 +52,15 @@ func (s *principalLive) declare(f *flags) {
 	f.add("redis-proxy-port", optionalPort(&s.redisPort, 6379),
 		"Port of the Redis proxy for argocd-server (--redis). It serves the hub's Redis, with the resource trees of agents' "+
 			"Applications. 0 turns it off.")
+	f.addHidden("disable-redis-proxy", boolean(&s.noRedis, false))
 	s.redis.declare(f, "redis-server-address", "the hub's Argo CD")
+	f.add("redis-proxy-server-tls-secret-name", text(&s.redisCerts.secret, "SECRET", ""),
+		"Secret in Argo CD's namespace with a certificate (tls.crt) and key (tls.key) for the Redis proxy. With it, argocd-server must "+
+			"connect with TLS (--redis-use-tls). Only with --redis-tls-enabled. Read again when it changes.").
+		defaultText("argocd-server connects without TLS")
+	f.add("redis-proxy-server-tls-cert", text(&s.redisCerts.cert, "FILE", ""),
+		"PEM file with the certificate of the Redis proxy. Overrides the Secret.")
+	f.add("redis-proxy-server-tls-key", text(&s.redisCerts.key, "FILE", ""), "PEM file with the key of that certificate.")
 	f.add("redis-compression-type", cmdline.Choice(&s.compression, gzipped, gzipped, uncompressed),
 		"Compression that the hub's Argo CD uses in Redis.")
 }
@@ -59,10 +72,20 @@ func (s *principalLive) check(f *flags) {
 		checkSecret(f, "self-registration-client-cert-secret", s.clientSecret)
 	}
 	s.redis.check(f, "redis-server-address")
+	s.redis.warnUnused(f, redisProxyFlags...)
+	if s.noRedis {
+		s.redisPort = 0
+	}
+	if s.redisCerts.secret != "" {
+		checkSecret(f, "redis-proxy-server-tls-secret-name", s.redisCerts.secret)
+	}
+	if s.redis.tls && (s.redisCerts.cert == "") != (s.redisCerts.key == "") {
+		f.fail("--redis-proxy-server-tls-cert and --redis-proxy-server-tls-key belong together: set both or neither")
+	}
 }
 
 // config opens the listeners and completes cfg.
-func (s *principalLive) config(ctx context.Context, host string, open *listeners, cfg *principal.Config) (err error) {
+func (s *principalLive) config(ctx context.Context, host string, open *listeners, hubRedis redis.Endpoint, cfg *principal.Config) (err error) {
 	if s.resources {
 		source, secrets, err := s.certs.source(cfg.PKINamespace, true, cfg.Log)
 		if err != nil {
@@ -84,8 +107,14 @@ func (s *principalLive) config(ctx context.Context, host string, open *listeners
 	if s.redisPort == 0 {
 		return nil
 	}
-	if cfg.Live.HubRedis, err = s.redis.endpoint(); err != nil {
-		return err
+	cfg.Live.HubRedis = hubRedis
+	if s.redis.tls && (s.redisCerts.secret != "" || s.redisCerts.cert != "") {
+		source, secrets, err := s.redisCerts.source(cfg.Namespace, false, cfg.Log)
+		if err != nil {
+			return err
+		}
+		cfg.ArgoSecrets = mergeHandlers(cfg.ArgoSecrets, secrets)
+		cfg.Live.RedisTLS = identity.AnonymousServerTLS(source)
 	}
 	cfg.Live.RedisCompressed = s.compression == gzipped
 	cfg.Live.Redis, err = open.open(ctx, "clients of Redis", hostPort(host, s.redisPort))

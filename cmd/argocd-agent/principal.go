@@ -37,7 +37,11 @@ type principalSettings struct {
 	disconnectedHealth string
 }
 
-const principalPrefix = "ARGOCD_PRINCIPAL_"
+const (
+	principalPrefix = "ARGOCD_PRINCIPAL_"
+
+	defaultKeepaliveMinInterval = 10 * time.Second
+)
 
 func (p *program) principalCommand() *cobra.Command {
 	return p.componentCommand(&cobra.Command{
@@ -109,7 +113,7 @@ func (s *principalSettings) declare(f *flags) {
 	f.heading("Connection")
 	f.add("listen-host", text(&s.listenHost, "HOST", ""), "Listen address for agents and live access.").defaultText("all addresses")
 	f.add("listen-port", port(&s.listenPort, 8443), "Listen port for agents.")
-	f.add("keepalive-min-interval", duration(&s.KeepaliveMinInterval, 10*time.Second),
+	f.add("keepalive-min-interval", duration(&s.KeepaliveMinInterval, defaultKeepaliveMinInterval),
 		"Minimum interval of keepalive pings. An agent that sends them more often is disconnected.")
 	f.add("enable-websocket", boolean(&s.webSocket, false),
 		"Accept agents by WebSocket as well, on the same port at /argocd-agent, with or without TLS around it. Use it behind a proxy that "+
@@ -160,6 +164,9 @@ func (s *principalSettings) check(f *flags) {
 	f.failIf("namespace-create-labels", checkLabels(s.NamespaceCreate.Labels))
 	if s.listenHost != "" {
 		f.failIf("listen-host", checkHost(s.listenHost))
+	}
+	if s.KeepaliveMinInterval == 0 { // the default of existing installations
+		s.KeepaliveMinInterval = defaultKeepaliveMinInterval
 	}
 	if s.KeepaliveMinInterval < time.Second {
 		f.fail("%s %s is too short: the minimum is 1s", f.name("keepalive-min-interval"), s.KeepaliveMinInterval)
@@ -255,13 +262,18 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 	if cfg.Listener, err = open.open(ctx, "agents", hostPort(s.listenHost, s.listenPort)); err != nil {
 		return err
 	}
-	if err = s.live.config(ctx, s.listenHost, open, cfg); err != nil {
+	hubRedis, secrets, err := s.live.redis.endpoint(cfg.Namespace)
+	if err != nil {
+		return err
+	}
+	cfg.ArgoSecrets = secrets
+	if err = s.live.config(ctx, s.listenHost, open, hubRedis, cfg); err != nil {
 		return err
 	}
 	if s.replicaAddress != "" && cfg.Live.Resource != nil {
 		cfg.ReplicaAddress = hostPort(s.replicaAddress, s.live.resourcePort)
 	}
-	if err = s.shared.config(&s.live.redis, cfg); err != nil {
+	if err = s.shared.config(hubRedis, cfg); err != nil {
 		return err
 	}
 	if err = s.search.config(ctx, s.listenHost, open, cfg); err != nil {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
 // secrets reads a certificate from one Secret and the CA certificates from another. It is empty until it has both: an
@@ -64,11 +66,11 @@ func mergeHandlers(all ...secretHandlers) secretHandlers {
 }
 
 func (s *secrets) setOwn(data map[string][]byte) error {
-	cert, err := s.value(s.own, data, "tls.crt")
+	cert, err := secretValue(s.namespace, s.own, data, "tls.crt")
 	if err != nil {
 		return err
 	}
-	key, err := s.value(s.own, data, "tls.key")
+	key, err := secretValue(s.namespace, s.own, data, "tls.key")
 	if err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func (s *secrets) setOwn(data map[string][]byte) error {
 
 // setTrusted reads the CA certificates. A Secret of type kubernetes.io/tls has them at tls.crt and often no ca.crt.
 func (s *secrets) setTrusted(data map[string][]byte) error {
-	ca, err := s.value(s.trusted, data, "ca.crt", "tls.crt")
+	ca, err := secretValue(s.namespace, s.trusted, data, "ca.crt", "tls.crt")
 	if err != nil {
 		return err
 	}
@@ -92,17 +94,66 @@ func (s *secrets) setTrusted(data map[string][]byte) error {
 	return s.update(func() { s.ca = before })
 }
 
-// value returns the value of the first key that the Secret has.
-func (s *secrets) value(secret string, data map[string][]byte, keys ...string) ([]byte, error) {
+// secretValue returns the value of the first key that a Secret has.
+func secretValue(namespace, secret string, data map[string][]byte, keys ...string) ([]byte, error) {
 	if data == nil {
-		return nil, fmt.Errorf("Secret %s/%s not found", s.namespace, secret)
+		return nil, fmt.Errorf("Secret %s/%s not found", namespace, secret)
 	}
 	for _, key := range keys {
 		if len(data[key]) > 0 {
 			return data[key], nil
 		}
 	}
-	return nil, fmt.Errorf("Secret %s/%s has no %s", s.namespace, secret, keys[0])
+	return nil, fmt.Errorf("Secret %s/%s has no %s", namespace, secret, keys[0])
+}
+
+// trustedCAs are the CA certificates of a server, from a Secret. An invalid Secret does not replace a valid one.
+type trustedCAs struct {
+	namespace, secret string
+
+	mu   sync.Mutex
+	pool *x509.CertPool // nil until a valid Secret was read
+	err  error          // why there is none
+}
+
+func (c *trustedCAs) set(data map[string][]byte) error {
+	pool, err := c.parse(data)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.err = err
+		return err
+	}
+	c.pool = pool
+	return nil
+}
+
+func (c *trustedCAs) parse(data map[string][]byte) (*x509.CertPool, error) {
+	bundle, err := secretValue(c.namespace, c.secret, data, "ca.crt", "tls.crt")
+	if err != nil {
+		return nil, err
+	}
+	certificates, err := pki.Certificates(bundle)
+	if err != nil {
+		return nil, fmt.Errorf("parse the CA certificates in Secret %s/%s: %w", c.namespace, c.secret, err)
+	}
+	pool := x509.NewCertPool()
+	for _, certificate := range certificates {
+		pool.AddCert(certificate)
+	}
+	return pool, nil
+}
+
+func (c *trustedCAs) current() (*x509.CertPool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.pool != nil:
+		return c.pool, nil
+	case c.err != nil:
+		return nil, c.err
+	}
+	return nil, fmt.Errorf("Secret %s/%s is not read yet", c.namespace, c.secret)
 }
 
 // update activates the certificates if they are complete. If that fails although it succeeded before, it calls revert,

@@ -5,6 +5,7 @@ import (
 	"path"
 
 	"github.com/argocd-agent/argocd-agent/internal/principal"
+	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 )
 
 // principalShared configures the agents that use the repo-server and Redis of the hub.
@@ -47,12 +48,13 @@ func (s *principalShared) check(f *flags) {
 	s.client.check(f, "shared-repo-server-client-cert-path", "shared-repo-server-client-key-path")
 }
 
-func (s *principalShared) config(redis *redisSettings, cfg *principal.Config) (err error) {
+func (s *principalShared) config(hubRedis redis.Endpoint, cfg *principal.Config) (err error) {
 	cfg.Shared.Agents, cfg.Shared.RepoServer = s.agents, s.address
 	cfg.Shared.RedisLimits.Total = int64(s.redisMebibytes) << 20
 	cfg.Shared.RedisLimits.Passing = int64(eighthOfMemory(32<<20, 128<<20))
-	if cfg.Shared.Redis, err = redis.endpoint(); err != nil || s.plaintext {
-		return err
+	cfg.Shared.Redis = hubRedis
+	if s.plaintext {
+		return nil
 	}
 	cfg.Shared.RepoServerTLS, err = clientTLS("the repo-server", s.address, s.ca, s.ca == "", s.client) // its certificate is self-signed
 	return err

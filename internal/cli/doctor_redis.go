@@ -176,7 +176,9 @@ func podOf(slices []discoveryv1.EndpointSlice) (pod string, port int32) {
 func (c *cluster) redisEndpoint(ctx context.Context, k *checked) (*redis.Endpoint, error) {
 	endpoint := &redis.Endpoint{}
 	if k.settings.on("redis-tls-enabled") { // the CA files are in the pod of the component
-		endpoint.TLS = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the port-forward reaches only that pod
+		endpoint.TLS = func() (*tls.Config, error) {
+			return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, nil //nolint:gosec // the port-forward reaches only that pod
+		}
 	}
 	s, err := kube.Secrets{Client: c.raw, Namespace: c.namespace}.Get(ctx, k.install.redisSecret)
 	if err != nil {

@@ -45,6 +45,21 @@ func ServerTLS(from Source, revoked *Revocations) *tls.Config {
 	return cfg
 }
 
+// AnonymousServerTLS returns the TLS configuration of a port that asks for no client certificates. Each handshake uses the
+// current certificate of the Source.
+func AnonymousServerTLS(from Source) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			m, err := from.Material()
+			if err != nil {
+				return nil, err
+			}
+			return &m.Certificate, nil
+		},
+	}
+}
+
 // ClientTLS returns the TLS configuration for one connection to a server. It has the current material of the Source.
 func ClientTLS(from Source, serverName string) (*tls.Config, error) {
 	m, err := from.Material()

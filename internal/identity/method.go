@@ -67,6 +67,8 @@ func ParseMethod(setting string) (*Method, error) {
 		if !isHeaderName(m.header) {
 			return nil, fmt.Errorf("authentication method %q: invalid header name %q: use header:<name>:<expression>", setting, m.header)
 		}
+	case "userpass":
+		return nil, fmt.Errorf("authentication method %q: user names and passwords are not supported: use client certificates and mtls:<expression>", setting)
 	default:
 		return nil, fmt.Errorf("unknown authentication method %q: use mtls:subject:<expression>, mtls:uri:<expression>, mtls:<expression> or header:<name>:<expression>", setting)
 	}

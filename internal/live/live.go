@@ -42,6 +42,7 @@ type Settings struct {
 	Names func(*x509.Certificate) (string, error)
 
 	Redis           net.Listener // of the Redis proxy; if nil, it is off
+	RedisTLS        *tls.Config  // for clients of the Redis proxy; if nil, they connect without TLS
 	HubRedis        redis.Endpoint
 	RedisCompressed bool // as Argo CD on the hub is configured
 	RedisCacheBytes int  // of cached values of agents; if zero, the default
@@ -111,7 +112,7 @@ func New(cfg Config) *Live {
 		cfg.Watch(cfg.Registry.SecretWatch(), l.tokens.apply)
 	}
 	if cfg.Redis != nil {
-		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, Rewrite: l.rewrite, CacheBytes: cfg.RedisCacheBytes, ValueBytes: cfg.RedisValueBytes, Log: cfg.Log})
+		l.redis = redis.New(redis.Config{Hub: cfg.HubRedis, Agents: l, Dial: l.dialRedis, TLS: cfg.RedisTLS, Rewrite: l.rewrite, CacheBytes: cfg.RedisCacheBytes, ValueBytes: cfg.RedisValueBytes, Log: cfg.Log})
 		l.clusters = redis.NewClusterInfo(cfg.HubRedis, l.dialRedis, l.clusterStates, cfg.RedisCompressed, cfg.Log)
 	}
 	cfg.Registry.OnChange(l.agentChanged)

@@ -62,6 +62,8 @@ type Config struct {
 	// Secrets are handlers of Secrets in PKINamespace, by name. Each is called with the data after a change, or with nil if
 	// there is no Secret. It returns why the data is not used.
 	Secrets map[string]func(data map[string][]byte) error
+	// ArgoSecrets are handlers of Secrets in Namespace.
+	ArgoSecrets map[string]func(data map[string][]byte) error
 	// Issue configures the certificates that the principal issues. If nil, it issues none.
 	Issue *issue.Config
 	// Revocations receives the revoked certificates that TLS and Authenticate check. If nil, certificates are not used.

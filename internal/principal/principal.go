@@ -206,6 +206,7 @@ func (p *principal) watch() {
 		secrets = p.issuer.SecretHandlers(secrets)
 	}
 	p.runner.WatchSecrets(p.cfg.PKINamespace, secrets)
+	p.runner.WatchSecrets(p.cfg.Namespace, p.cfg.ArgoSecrets)
 }
 
 func replicaName(cfg Config) string {

@@ -56,7 +56,10 @@ func newClientConn(server *Server, conn net.Conn) *clientConn {
 
 // run serves the client until the connection of the client or of Redis ends.
 func (c *clientConn) run() {
-	err := c.serve()
+	err := c.tlsHandshake()
+	if err == nil {
+		err = c.serve()
+	}
 	if errors.Is(err, errProtocol) {
 		_ = c.replies.answer(errorReply("ERR " + err.Error()))
 	}

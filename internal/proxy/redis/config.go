@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"time"
@@ -33,6 +34,7 @@ type Config struct {
 	Hub    Endpoint // the hub's Redis. Its credentials are not used, because clients authenticate themselves.
 	Agents Resolver
 	Dial   DialFunc
+	TLS    *tls.Config // for clients; if nil, they connect without TLS
 
 	// Rewrite changes a value of an agent before the hub receives it: for Targets with Rewrite, and managed resources of
 	// an Application that has another name in the agent's keys (local) than in the hub's (hub). It fails if the result would
@@ -56,7 +58,7 @@ type Config struct {
 	// default.
 	MaxClients   int
 	MaxPipeline  int           // requests of one client without a reply above which no more are read: 1,024
-	FirstRequest time.Duration // time for the first request: 10 s
+	FirstRequest time.Duration // time for the TLS handshake, and for the first request: 10 s
 	IdleTimeout  time.Duration // a silent client that is not subscribed is disconnected: 10 min
 	WriteTimeout time.Duration // a client that takes no bytes is disconnected: 30 s
 

@@ -21,8 +21,10 @@ type Credentials struct {
 
 // Endpoint is the address of a Redis server and how to connect to it.
 type Endpoint struct {
-	Address string      // host:port, or the path of a socket
-	TLS     *tls.Config // if nil, TLS is not used
+	Address string // host:port, or the path of a socket
+
+	// TLS is called for every new connection, because CA certificates can be renewed. If nil, TLS is not used.
+	TLS func() (*tls.Config, error)
 
 	// Credentials is called for every new connection. If nil, connections do not authenticate.
 	Credentials func() (Credentials, error)
@@ -65,7 +67,11 @@ func (e *Endpoint) dial(ctx context.Context) (net.Conn, error) {
 	}
 	dial, with := (&net.Dialer{}).DialContext, ""
 	if e.TLS != nil {
-		dial, with = (&tls.Dialer{Config: e.TLS}).DialContext, " with TLS"
+		cfg, err := e.TLS()
+		if err != nil {
+			return nil, fmt.Errorf("connect to Redis at %s with TLS: %w", e.Address, err)
+		}
+		dial, with = (&tls.Dialer{Config: cfg}).DialContext, " with TLS"
 	}
 	conn, err := dial(ctx, network, e.Address)
 	if err != nil {

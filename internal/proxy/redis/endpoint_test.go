@@ -63,9 +63,9 @@ func TestEndpoint_TLS(t *testing.T) {
 	}
 	withCertificate := &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	w := newWorld(t, func(c *Config) {
-		c.Hub = Endpoint{Address: address, TLS: withCertificate}
+		c.Hub = Endpoint{Address: address, TLS: fixedTLS(withCertificate)}
 	})
-	w.agents["w1"].relay.Redis = Endpoint{Address: address, TLS: withCertificate, Credentials: Fixed("", hubPassword)}
+	w.agents["w1"].relay.Redis = Endpoint{Address: address, TLS: fixedTLS(withCertificate), Credentials: Fixed("", hubPassword)}
 	redis.do("SET", treeKey("cart"), "tree")
 	c := w.user()
 	c.expect("+OK", "SET", "k", strings.Repeat("x", 1<<20))
@@ -73,11 +73,11 @@ func TestEndpoint_TLS(t *testing.T) {
 	c.expect("$4 tree", "GET", treeKey("shop_cart"))
 	c.expect("$4 tree", "GET", treeKey("cart")) // a key of the hub, which is the same Redis here
 
-	stranger := Endpoint{Address: address, TLS: &tls.Config{MinVersion: tls.VersionTLS12}}
+	stranger := Endpoint{Address: address, TLS: fixedTLS(&tls.Config{MinVersion: tls.VersionTLS12})}
 	if _, err := stranger.connect(t.Context()); err == nil || !strings.Contains(err.Error(), "with TLS") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
-	anonymous := Endpoint{Address: address, TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, Credentials: Fixed("", hubPassword)}
+	anonymous := Endpoint{Address: address, TLS: fixedTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}), Credentials: Fixed("", hubPassword)}
 	if _, err := anonymous.connect(t.Context()); err == nil {
 		t.Error("Redis accepts a client without a certificate")
 	}
@@ -113,4 +113,8 @@ func writeCertificate(t *testing.T, dir string) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}))
 	return pool
+}
+
+func fixedTLS(cfg *tls.Config) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) { return cfg, nil }
 }

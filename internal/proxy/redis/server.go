@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
 
 // Server serves the hub's Redis and the Redis servers of all agents as one.
@@ -25,6 +26,8 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	clients map[*clientConn]bool
+
+	handshakes logonce.One // why the last TLS handshake failed
 }
 
 type counters struct {
@@ -89,10 +92,12 @@ func (srv *Server) accept(ctx context.Context, listener net.Listener) error {
 			continue
 		}
 		pause.Reset()
-		c := newClientConn(srv, conn)
+		c := newClientConn(srv, srv.secure(conn))
 		if !srv.add(c) {
 			srv.counts.refused.Add(1)
-			_, _ = timeoutWriter{conn, time.Second}.Write([]byte("-ERR max number of clients reached\r\n"))
+			if srv.cfg.TLS == nil { // otherwise the write would wait for a handshake
+				_, _ = timeoutWriter{conn, time.Second}.Write([]byte("-ERR max number of clients reached\r\n"))
+			}
 			_ = conn.Close()
 			continue
 		}

@@ -5,8 +5,11 @@ package interop
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
+	"net/http/httptest"
 	"strconv"
 	"sync"
 	"testing"
@@ -81,6 +84,17 @@ func eventually(t *testing.T, what string, condition func() bool) {
 }
 
 func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
+	t.Run("plaintext", func(t *testing.T) { checkProxy(t, nil, nil) })
+	t.Run("TLS", func(t *testing.T) {
+		certificate := httptest.NewTLSServer(nil) // for its certificate, which is valid for 127.0.0.1
+		defer certificate.Close()
+		roots := x509.NewCertPool()
+		roots.AddCert(certificate.Certificate())
+		checkProxy(t, &tls.Config{Certificates: certificate.TLS.Certificates, MinVersion: tls.VersionTLS13}, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+	})
+}
+
+func checkProxy(t *testing.T, serverTLS, clientTLS *tls.Config) {
 	atHub, atSpoke := redistest.Start(t, password), redistest.Start(t, password)
 	restart := func(r *redistest.Redis) func() {
 		return func() {
@@ -90,7 +104,7 @@ func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
 	}
 	spoke := direct(t, atSpoke.Address)
 	h := &hub{t: t, relay: &proxy.Relay{Redis: proxy.Endpoint{Address: atSpoke.Address, Credentials: proxy.Fixed("", password)}}}
-	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: atHub.Address}, Agents: h, Dial: h.Dial})
+	server := proxy.New(proxy.Config{Hub: proxy.Endpoint{Address: atHub.Address}, Agents: h, Dial: h.Dial, TLS: serverTLS})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +122,7 @@ func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
 
 	for _, protocol := range []int{2, 3} {
 		t.Run("RESP"+strconv.Itoa(protocol), func(t *testing.T) {
-			client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: password, MaxRetries: 3, Protocol: protocol})
+			client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: password, MaxRetries: 3, Protocol: protocol, TLSConfig: clientTLS})
 			t.Cleanup(func() { _ = client.Close() })
 			store(t, client)
 			trees(t, h, client, spoke)
@@ -116,7 +130,7 @@ func TestProxy_ClientLibraryOfArgoCD(t *testing.T) {
 			tokens(t, client, restart(atHub))
 		})
 	}
-	wrong := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: "wrong"})
+	wrong := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), Password: "wrong", TLSConfig: clientTLS})
 	if err := wrong.Get(ctx, hubTree).Err(); err == nil || errors.Is(err, redis.Nil) {
 		t.Errorf("with a wrong password: %v", err)
 	}
