@@ -16,6 +16,7 @@ type appset struct {
 	members  map[string]string // Application → destination
 	revision string
 	planned  bool
+	deleted  bool // with its Applications left
 	writes   int
 }
 
@@ -33,6 +34,9 @@ func (a *appset) plan() {
 }
 
 func (a *appset) reconcile() {
+	if a.deleted {
+		return
+	}
 	if a.w.hub.down() {
 		a.plan()
 		return
