@@ -308,7 +308,7 @@ func (a *agent) report(r reconcile.Report) {
 			a.hubSeen = true
 			a.saveStateNow()
 		}
-		a.live.opened(f.Welcome.HubNamespace)
+		a.live.opened(*f.Welcome)
 		a.cfg.Audit.SetAgent(f.Welcome.Agent)
 		a.refused.Reset()
 		if c := a.conn.Load(); c != nil {

@@ -3,10 +3,12 @@ package agent
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/redis"
 	"github.com/argocd-agent/argocd-agent/internal/proxy/resource"
@@ -168,13 +170,13 @@ func (l *liveAccess) setApplication(namespace, name string, exists bool) {
 }
 
 // opened records the namespace of this cluster's Applications on the hub.
-func (l *liveAccess) opened(hubNamespace string) {
-	if l.a.cfg.Mode != kind.Autonomous {
-		return
-	}
+func (l *liveAccess) opened(w engine.Welcome) {
+	agent := kind.Agent{Mode: l.a.cfg.Mode, Mapping: kind.Mapping(w.Mapping), Children: slices.Contains(w.Capabilities, kind.ChildCapability)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.hubNamespace = hubNamespace
+	if l.hubNamespace = ""; agent.RenamesApplications() {
+		l.hubNamespace = w.HubNamespace
+	}
 }
 
 // localName returns the name on this cluster of an object that the hub requests. The hub's trees have the hub's names.

@@ -32,6 +32,8 @@ func (o *agentOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&s.Namespace, "hub-namespace", "", "`NAMESPACE` of the agent on the hub. If unset, the name of the agent.")
 	f.Var(cmdline.Choice(&s.Mapping, "", "namespace", "destination"), "mapping", "How Applications are assigned to the agent. If unset, the setting of the principal.")
 	f.StringSliceVar(&s.Kinds, "kinds", nil, "Kinds to sync: "+strings.Join(agentKinds, ", ")+". If unset, all.")
+	f.Var(cmdline.Choice(&s.ChildApplications, "", v1alpha1.ChildApplicationsNone, v1alpha1.ChildApplicationsReadOnly), "child-applications",
+		"Whether the hub shows the Applications that managed Applications deploy on the cluster. If unset, None.")
 	f.StringSliceVar(&s.Allow, "allow", nil, "What an autonomous agent can set on the hub: "+strings.Join(agentAllow, ", ")+". If unset, neither.")
 	f.StringSliceVar(&s.Owners, "owners", nil, "Groups of the teams that own the cluster. They give no rights, see argocd-agentctl agent access.")
 	f.BoolVar(&s.Shared, "shared", false, "Let the agent use the repo-server and Redis of the hub.")

@@ -111,7 +111,7 @@ func (o *agentOptions) patch(removed removals) (map[string]any, error) {
 		value any
 	}{
 		"mode": {"mode", o.spec.Mode}, "hub-namespace": {"namespace", o.spec.Namespace}, "mapping": {"mapping", o.spec.Mapping},
-		"kinds": {"kinds", o.spec.Kinds}, "allow": {"allow", o.spec.Allow}, "owners": {"owners", o.spec.Owners}, "shared": {"shared", o.spec.Shared}, "suspended": {"suspended", o.spec.Suspended},
+		"kinds": {"kinds", o.spec.Kinds}, "child-applications": {"childApplications", o.spec.ChildApplications}, "allow": {"allow", o.spec.Allow}, "owners": {"owners", o.spec.Owners}, "shared": {"shared", o.spec.Shared}, "suspended": {"suspended", o.spec.Suspended},
 	} {
 		if o.cmd.Flags().Changed(flag) {
 			spec[field.name] = field.value

@@ -50,6 +50,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	line("Mapping", cmp.Or(agent.Spec.Mapping, "default of the principal"))
 	line("Kinds", cmp.Or(strings.Join(agent.Spec.Kinds, ", "), "all"))
 	line("Owners", strings.Join(agent.Spec.Owners, ", "))
+	line("Child Applications", agent.Spec.ChildApplications)
 	line("Allowed on the hub", strings.Join(agent.Spec.Allow, ", "))
 	line("Shared", strconv.FormatBool(agent.Spec.Shared))
 	line("Cluster labels", labels.Set(agent.Spec.Cluster.Labels).String())

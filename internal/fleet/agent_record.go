@@ -106,6 +106,13 @@ func (rec agentRecord) registration(mapping kind.Mapping, limits kind.Limits) (R
 	reg.Agent.Limits = kind.Limits{Items: int(own.Items), Bytes: int(own.Mebibytes << 20)}.Or(limits)
 	reg.shared = rec.Spec.Shared
 	reg.Agent.ExcludedScopes = excluded(rec.Spec.Kinds)
+	switch rec.Spec.ChildApplications {
+	case "", v1alpha1.ChildApplicationsNone:
+	case v1alpha1.ChildApplicationsReadOnly:
+		reg.Agent.Children = reg.Agent.Mode == kind.Managed
+	default:
+		return reg, fmt.Errorf("spec.childApplications is %.40q; it must be None or ReadOnly", rec.Spec.ChildApplications)
+	}
 	reg.Agent.Allow = kind.Allow{
 		Roles:         slices.Contains(rec.Spec.Allow, v1alpha1.AllowRoles),
 		Notifications: slices.Contains(rec.Spec.Allow, v1alpha1.AllowNotifications),

@@ -235,6 +235,12 @@ func (v statusInputs) unsupportedKinds(e engine.Status) []string {
 	for _, k := range kind.All() {
 		unshared := slices.ContainsFunc(e.Scopes, func(sc engine.ScopeStatus) bool { return sc.Name == k.Scope() && sc.Unshared })
 		name := k.Traits().Name
+		if k.Scope() == kind.ChildScope {
+			if unshared && v.rec.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly {
+				out = append(out, "childApplications")
+			}
+			continue
+		}
 		if unshared && !slices.Contains(out, name) && (len(v.rec.Spec.Kinds) == 0 || slices.Contains(v.rec.Spec.Kinds, name)) {
 			out = append(out, name)
 		}
@@ -268,9 +274,11 @@ func lastInSync(e engine.Status) (at engine.Time, ok bool) {
 }
 
 // store records the agent's store and whether it is trusted. The next session continues from there, on any principal
-// replica. Only autonomous agents own items whose absence deletes objects on the hub.
+// replica. Only autonomous agents and those with child Applications own items whose absence
+// deletes objects on the hub.
 func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
-	if kind.Mode(v.rec.Spec.Mode) == kind.Autonomous && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
+	owns := kind.Mode(v.rec.Spec.Mode) == kind.Autonomous || v.rec.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly
+	if owns && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
 		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.StoreHoldID != ""}
 	}
 }

@@ -8,6 +8,7 @@ func All() []Kind {
 		GPGKeyKind{},
 		SettingsKind{},
 		ApplicationKind{},
+		ChildKind{},
 		StatusKind{},
 		CommandKind{},
 	}

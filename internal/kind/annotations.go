@@ -32,6 +32,7 @@ const (
 	VersionAnnotation        = Prefix + "version"         // spoke: of the item that was written
 	AgentNameAnnotation      = Prefix + "agent-name"      // hub: the agent whose replica this is
 	SourceNameAnnotation     = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
+	ChildAnnotation          = Prefix + "child"           // hub: replica of a child Application, see ChildKind
 	OwnedKeysAnnotation      = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
 	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
 	ApprovalRecordAnnotation = Prefix + "approval"        // hub: what the last approval is for
@@ -53,7 +54,7 @@ func neverAnnotation(key string) bool {
 	switch key {
 	case "notified.notifications.argoproj.io",
 		"kubectl.kubernetes.io/last-applied-configuration",
-		"argocd.argoproj.io/tracking-id",
+		trackingAnnotation,
 		"argocd.argoproj.io/installation-id",
 		RefreshAnnotation, RefreshTimeAnnotation, HydrateAnnotation, HydrateTimeAnnotation, ApprovalAnnotation,
 		SourceUID, PrincipalUID:

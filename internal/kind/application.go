@@ -36,7 +36,7 @@ func owner(w *Env) bool { return (w.Side == Hub) == (w.Agent.Mode == Managed) }
 // Publish implements Kind. A terminating Application is published as such if its resources are deleted too. Otherwise
 // it is not published. A frozen one is published without content, see Place.
 func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
-	if !owner(w) || !selected(o, w) || o.IsDeleting() && !HasCascade(o) {
+	if !owner(w) || !selected(o, w) || w.Side == Hub && IsChildReplica(o) || o.IsDeleting() && !HasCascade(o) {
 		return Item{}, false
 	}
 	k, ok := localKey(o, w)

@@ -131,14 +131,15 @@ func approvalRecord(value string, pending Approval) string {
 // approvalTarget returns what a user can approve on a hub's Application, or nothing. Missing reports that it is an
 // operation without an ID.
 func approvalTarget(hub *Object, at time.Time, w *Env) (target Approval, missing bool) {
-	if hub.IsDeleting() && HasCascade(hub) && w.Agent.Mode == Managed {
+	child := IsChildReplica(hub)
+	if hub.IsDeleting() && HasCascade(hub) && w.Agent.Mode == Managed && !child {
 		// Both times are of the hub's users and their API server, as in Argo CD.
 		deleted, err := time.Parse(time.RFC3339, rawjson.Text(hub.metadata, "deletionTimestamp"))
 		if err == nil && !at.Before(deleted) {
 			return Approval{Deletion: true}, false
 		}
 	}
-	if deleted := deletedAt(hub); deleted != "" && w.Agent.Mode == Autonomous {
+	if deleted := deletedAt(hub); deleted != "" && (child || w.Agent.Mode == Autonomous) {
 		return Approval{DeletedAt: deleted}, false
 	}
 	operation, state := hub.Get("operation"), hub.Get("status", "operationState")

@@ -192,7 +192,7 @@ func (CommandKind) Publish(o *Object, w *Env) (Item, bool) {
 		return Item{}, false
 	}
 	c.UID = o.UID()
-	if w.Agent.Mode == Autonomous {
+	if w.Agent.Mode == Autonomous || IsChildReplica(o) {
 		c.UID = ReadOwnership(o, w).Source
 	}
 	content, err := c.canonical(w.refreshNonce(k))

@@ -97,11 +97,12 @@ func Execute(spoke *Object, content []byte, w *Env) (Execution, error) {
 	}
 	is := spoke.UID()
 	if w.Agent.Mode == Managed {
-		ownership := ReadOwnership(spoke, w)
-		if !ownership.Owned {
+		switch ownership := ReadOwnership(spoke, w); {
+		case ownership.Owned:
+			is = ownership.Source
+		case !IsChild(spoke, w):
 			return Execution{}, reject(engine.Busy, "%s is not under the hub's control yet", spoke.Name())
 		}
-		is = ownership.Source
 	}
 	if meant := rawjson.Text(commands.Get("uid")); meant != "" && meant != is {
 		return Execution{}, reject(engine.Busy, "%s is not the Application that the command is for; the two sides are about to agree on which it is", spoke.Name())
@@ -165,7 +166,7 @@ func (x *execution) operate(operation []byte) {
 // localNames maps the Applications that a partial sync of an app-of-apps selects from hub names to spoke names, by the
 // Application's own resources.
 func (x *execution) localNames(operation []byte) []byte {
-	if x.w.Agent.Mode != Autonomous {
+	if !x.w.Agent.RenamesApplications() {
 		return operation
 	}
 	type name struct{ namespace, name string }

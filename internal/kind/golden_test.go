@@ -81,7 +81,7 @@ func TestAll_OrdersKindsByDependency(t *testing.T) {
 	for _, k := range All() {
 		scopes = append(scopes, k.Scope())
 	}
-	if got := strings.Join(scopes, " "); got != "appproject repository gpgkey settings application status command" {
+	if got := strings.Join(scopes, " "); got != "appproject repository gpgkey settings application child status command" {
 		t.Errorf("the order is %s", got)
 	}
 }

@@ -186,9 +186,12 @@ func parseSourceName(s string) engine.Key {
 	return engine.Key{Name: s}
 }
 
-// HubNameOf returns the hub's name of an autonomous agent's Application. It returns false if the Application is not
-// published.
+// HubNameOf returns the hub's name of an autonomous agent's Application, or of a child Application of a managed agent. It
+// returns false if the Application is not published.
 func (w *Env) HubNameOf(namespace, name string) (hubNamespace, hubAppName string, ok bool) {
+	if w.Agent.Mode == Managed {
+		return w.Agent.HubNamespace, name, namespace == w.SpokeArgoNamespace && checkKey(engine.Key{Name: name}) == nil
+	}
 	k := engine.Key{Name: name}
 	if namespace != w.SpokeArgoNamespace {
 		if w.Side == Spoke && !w.allowed(namespace) {

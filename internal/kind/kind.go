@@ -68,6 +68,7 @@ type Agent struct {
 	Server         string // URL in its cluster Secret; AppProjects match on it
 	Project        string // hub: AppProject of its cluster, from the cluster Secret; empty if none
 	ExcludedScopes string // hub: scopes that are not replicated, each between commas
+	Children       bool   // the hub shows child Applications of a managed agent
 	Allow          Allow  // hub: what an autonomous agent may set on its replicas
 	Limits         Limits // hub
 }
@@ -82,6 +83,11 @@ func (l Limits) Or(other Limits) Limits {
 
 // Excludes reports whether a scope is not replicated for an agent.
 func (a Agent) Excludes(scope string) bool { return strings.Contains(a.ExcludedScopes, ","+scope+",") }
+
+// RenamesApplications reports whether Applications that others deploy have other names on the hub.
+func (a Agent) RenamesApplications() bool {
+	return a.Mode == Autonomous || a.Mode == Managed && a.Children && a.Mapping == ByNamespace
+}
 
 // Env is what a kind knows in addition to the object: both ends and their settings. It belongs to one agent and one
 // side.

@@ -37,12 +37,20 @@ func (p Placement) String() string {
 // served and no command is delivered. The hub cannot know whether the spoke has the Application already (from before an
 // edit of the destination or of an AppProject, or from an older release), and withdrawing it would delete it there.
 func Place(o *Object, w *Env) (k engine.Key, p Placement, why string) {
-	if w.Side != Hub || ignored(o) {
+	child := IsChildReplica(o)
+	if w.Side != Hub || ignored(o) && !child {
 		return engine.Key{}, NotPlaced, ""
 	}
 	k, ok := hubKey(o, w)
 	if !ok {
 		return engine.Key{}, NotPlaced, ""
+	}
+	if child {
+		if w.Agent.Mode != Managed || !w.Agent.Children || !ReadOwnership(o, w).Owned {
+			return engine.Key{}, NotPlaced, ""
+		}
+		p, why = placeChild(o, w)
+		return k, p, why
 	}
 	to := readDestination(o)
 	if w.Agent.Mode == Autonomous {

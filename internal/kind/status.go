@@ -31,12 +31,13 @@ func (StatusKind) Traits() Traits {
 
 func (StatusKind) Matches(*Object) bool { return true }
 
-// Publish implements Kind. A managed spoke reports only what came from the hub.
+// Publish implements Kind. A managed spoke reports only what came from the hub, and its children.
 func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Spoke || ignored(o) {
 		return Item{}, false
 	}
-	if w.Agent.Mode == Managed && !ReadOwnership(o, w).Owned || w.Agent.Mode == Autonomous && !selected(o, w) {
+	child := IsChild(o, w)
+	if w.Agent.Mode == Managed && !ReadOwnership(o, w).Owned && !child || w.Agent.Mode == Autonomous && !selected(o, w) {
 		return Item{}, false
 	}
 	k, ok := spokeKey(o, w)
@@ -44,7 +45,7 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 		return Item{}, false
 	}
 	status, operation := o.Get("status"), o.Get("operation")
-	if w.Agent.Mode == Autonomous {
+	if w.Agent.RenamesApplications() {
 		rename := func(list []byte) []byte { return renameApplications(list, w.HubNameOf) }
 		status = edited(status, rename, "resources")
 		status = edited(status, rename, "operationState", "syncResult", "resources")
@@ -56,7 +57,7 @@ func (StatusKind) Publish(o *Object, w *Env) (Item, bool) {
 	if len(fields) > 0 && w.Agent.Mode == Managed {
 		conditions = withConditions(conditions, condition(ConditionDropped, droppedMessage(fields, Spoke), ""))
 	}
-	if o.IsDeleting() && w.Agent.Mode == Autonomous {
+	if o.IsDeleting() && (child || w.Agent.Mode == Autonomous) {
 		conditions = withConditions(conditions, deletingCondition(rawjson.Text(o.metadata, "deletionTimestamp")))
 	}
 	content := statusContent(status, operation, conditions)

@@ -7,8 +7,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// TreeOnHub returns the cached resource tree of an autonomous agent's Application with Applications named as on the
-// hub, so that those of an app-of-apps link to their replicas.
+// TreeOnHub returns the cached resource tree of an agent's Application with Applications named as on the hub, so that those of an app-of-apps link to their replicas.
 func TreeOnHub(tree []byte, w *Env) []byte {
 	rename := func(list []byte) []byte { return renameApplications(list, w.HubNameOf) }
 	nodes := func(list []byte) []byte { return eachEdited(rename(list), rename, "parentRefs") }
@@ -30,7 +29,7 @@ func ManagedOnHub(list []byte, w *Env, local, hub string, most int) ([]byte, err
 		return nil, fmt.Errorf("list of managed resources has %d bytes with tracking IDs of the hub, the limit is %d", size, most)
 	}
 	list = bytes.ReplaceAll(list, before, after)
-	if w.Agent.Mode != Autonomous {
+	if !w.Agent.RenamesApplications() {
 		return list, nil
 	}
 	return renameApplications(list, w.HubNameOf), nil

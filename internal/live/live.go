@@ -356,7 +356,7 @@ func (l *Live) target(namespace, name string) (redis.Target, bool) {
 		agent, reason, frozen := l.cfg.Reconciler.Frozen(namespace, name)
 		return redis.Target{Frozen: fmt.Sprintf("Application %s/%s of agent %s is frozen: %s", namespace, name, agent, reason)}, frozen
 	}
-	t := redis.Target{Agent: p.Agent, Local: p.Name, Rewrite: l.agents[p.Agent].Mode == kind.Autonomous}
+	t := redis.Target{Agent: p.Agent, Local: p.Name, Rewrite: l.agents[p.Agent].RenamesApplications()}
 	if p.Namespace != "" {
 		t.Local = p.Namespace + "_" + p.Name
 	}

@@ -94,6 +94,9 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	if n.cfg.AcceptEvents {
 		cfg.Welcome.Capabilities = append(cfg.Welcome.Capabilities, engine.AcceptsEvents)
 	}
+	if reg.Agent.Children {
+		cfg.Welcome.Capabilities = append(cfg.Welcome.Capabilities, kind.ChildCapability)
+	}
 	l.peer = engine.NewPeer(cfg, l)
 	return l
 }
@@ -216,6 +219,7 @@ func (l *agentSync) opened(f engine.Event) {
 		w.Agent.Name, w.Agent.HubNamespace, w.Agent.Server = f.Welcome.Agent, f.Welcome.HubNamespace, f.Welcome.ServerURL
 		if w.Agent.Mode == kind.Managed {
 			w.Agent.Mapping = kind.Mapping(f.Welcome.Mapping)
+			w.Agent.Children = slices.Contains(f.Welcome.Capabilities, kind.ChildCapability)
 		}
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
 	}

@@ -117,6 +117,9 @@ func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object
 		return ownership, &decision{fail: &Failure{Code: engine.Unavailable, Message: engine.StaleView}}
 	}
 	if !ownership.Owned && l.reconciler.cfg.Side == kind.Spoke {
+		if s.cfg.Name == kind.ApplicationScope && kind.IsChild(local, &l.env) {
+			return ownership, &decision{fail: &Failure{Code: engine.NameTaken, Message: "an Application of the workload cluster deploys an Application of this name there; rename one of the two"}}
+		}
 		if by := l.forbidsAdoption(local, e.Content); by != "" {
 			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never (" + by + ")"}}
 		}

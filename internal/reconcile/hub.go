@@ -91,7 +91,7 @@ func (l *agentSync) reconcileApplication(o *kind.Object) {
 			l.finalize(key)
 		}
 	}
-	if l.env.Agent.Mode == kind.Autonomous && o.IsDeleting() && kind.ReadOwnership(o, &l.env).Owned {
+	if (l.env.Agent.Mode == kind.Autonomous || kind.IsChildReplica(o)) && o.IsDeleting() && kind.ReadOwnership(o, &l.env).Owned {
 		l.enqueueChange(ref, "finalizers", "remove finalizers of the replica", l.removeFinalizers)
 	}
 	if !commands.Empty() {

@@ -149,6 +149,9 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 	}
 	for _, l := range n.affectedSyncs(r, was, is) {
 		l.notify(r, was, is, watched)
+		if r == kind.Applications {
+			l.notifyChildren(was, is, maxGenerations)
+		}
 	}
 	if r == kind.AppProjects {
 		n.projectChanged(was, is)

@@ -66,6 +66,10 @@ func (w *world) guardManaged(s *spoke, who actor, ch change) {
 	if !mayTouch(ch) {
 		bad("touches what is none of ours:")
 	}
+	if ch.old != nil && ch.new != nil && ch.ref.Resource == kind.Applications && tracked(ch.old) && !ownedByAgent(ch.old) && !ownedByAgent(ch.new) {
+		w.guardAutonomous(s, who, ch) // a child may get commands, and nothing else
+		return
+	}
 	entitled := func(o *kind.Object) bool { return l.placed[o.Annotation(sourceKey)+"@"+agent] }
 	switch {
 	case ch.old == nil:
@@ -204,6 +208,10 @@ func (w *world) guardHub(who actor, ch change) {
 		}
 	}
 	s := w.spokeOf(agent)
+	if isChildCopy(ch.old) || isChildCopy(ch.new) {
+		w.guardChild(s, ch, bad)
+		return
+	}
 	if ch.old != nil && ch.old.Annotation(agentKey) == "" && !w.handsOver(s, ch) || agent == "" {
 		w.guardHubOwn(ch, bad)
 		return

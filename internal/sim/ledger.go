@@ -28,6 +28,7 @@ type ledger struct {
 	might        map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
 	deleted      map[string]bool        // UIDs of what a user has deleted, with or without resources
 	goneFromHub  map[string]bool        // UIDs of Applications that a user has deleted on the hub
+	children     map[string]bool        // "uid@agent": Argo CD deployed this Application on the agent's cluster for another one
 	local        map[string]bool        // UIDs of Applications deleted with their resources on a spoke
 	syncRequests map[string]*syncRequest
 	asked        map[string]bool // operations that a user terminated
@@ -61,7 +62,7 @@ type syncRequest struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, goneFromHub: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -73,6 +74,9 @@ func (l *ledger) track(c *cluster, ch change) {
 		return
 	}
 	o := ch.new
+	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && tracked(o) {
+		l.children[o.UID()+"@"+c.spoke.agent.Name] = true
+	}
 	if c.hub && ch.ref.Resource == kind.Applications {
 		if o == nil {
 			l.goneFromHub[ch.old.UID()] = true // a user deleted it

@@ -20,6 +20,7 @@ func (w *world) differences() []string {
 		}
 		if s.managed() {
 			d.managed(w, s)
+			d.children(w, s)
 		} else {
 			d.autonomous(w, s)
 		}

@@ -39,7 +39,7 @@ const usual = 30
 
 func actions() []actionType {
 	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions,
-		skewActions, crdActions, kindActions)
+		skewActions, crdActions, kindActions, childActions)
 }
 
 // drawPlan draws what will happen, in the order of time.

@@ -43,6 +43,9 @@ type Spec struct {
 	// Kinds to sync: applications, appprojects, repositories, gpgkeys, settings. If empty, all. Replicas of other kinds are deleted
 	// from a managed cluster, and items of other kinds are not accepted from an autonomous one.
 	Kinds []string `json:"kinds,omitempty"`
+	// ChildApplications is ReadOnly if the hub shows the Applications that managed Applications deploy on the cluster, or
+	// None. If empty, None. It has no meaning for an autonomous agent.
+	ChildApplications string `json:"childApplications,omitempty"`
 	// Allow is what an autonomous agent can set on the hub in addition: roles of AppProjects, notifications
 	// (subscriptions). If empty, nothing: the hub removes them from its replicas.
 	Allow []string `json:"allow,omitempty"`
@@ -92,8 +95,8 @@ type Status struct {
 	Store    *Store `json:"store,omitempty"`
 	Version  string `json:"version,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
-	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate. Objects of these kinds
-	// stay as they are.
+	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate, and childApplications.
+	// Objects of these kinds stay as they are.
 	UnsupportedKinds []string `json:"unsupportedKinds,omitempty"`
 	// Facts that the agent reported about its cluster when it connected. A fact that Spec.Cluster.Facts lists and the agent
 	// no longer reports keeps its last value.
@@ -238,6 +241,12 @@ const SelfRegisteredLabel = Group + "/self-registered-cluster"
 const (
 	AllowRoles         = "roles"
 	AllowNotifications = "notifications"
+)
+
+// Values of Spec.ChildApplications.
+const (
+	ChildApplicationsNone     = "None"
+	ChildApplicationsReadOnly = "ReadOnly"
 )
 
 // Values of Spec.Kinds.

@@ -259,6 +259,7 @@ type Welcome struct {
 	Projection uint32 `protobuf:"varint,11,opt,name=projection,proto3" json:"projection,omitempty"`
 	// Features of the hub, as in Hello; at most 64:
 	//
+	//	child-applications   the agent sends the Applications that managed Applications deploy (scope child).
 	//	fleet-hold           the hub checks deletions by absence across its agents, and confirms them.
 	//	scope=<scope>        as in Hello.
 	//	application-events   the hub accepts ApplicationEvents.

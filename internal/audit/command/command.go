@@ -318,7 +318,7 @@ func resultOf(code engine.Code) audit.Result {
 
 // resources has the resource of each scope.
 var resources = map[string]string{
-	kind.CommandScope: "applications", kind.ApplicationScope: "applications", kind.StatusScope: "applications", kind.AppProjectScope: "appprojects",
+	kind.CommandScope: "applications", kind.ApplicationScope: "applications", kind.StatusScope: "applications", kind.ChildScope: "applications", kind.AppProjectScope: "appprojects",
 	kind.RepositoryScope: "secrets", kind.GPGKeyScope: "configmaps",
 }
 
