@@ -4,8 +4,9 @@ import "github.com/spf13/cobra"
 
 func (p *Program) agentCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "agent",
-		Short: "Manage agents",
+		Use:     "agent",
+		Aliases: []string{"agents"},
+		Short:   "Manage agents",
 		Long: `Manages agents. Each workload cluster has an Agent object in the Argo CD namespace on the hub. You can also declare
 Agents in Git. To list them with kubectl, run ` + "`kubectl get agents`" + `.`,
 	}

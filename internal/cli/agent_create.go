@@ -114,5 +114,5 @@ To let a workload cluster join in one step, use ` + "`argocd-agentctl agent join
 		cmd.Flags().String(name, "", "")
 		_ = cmd.Flags().MarkDeprecated(name, "the principal creates the cluster Secret with the address of --resource-proxy-address and its own certificate") // the flag exists
 	}
-	return cmd
+	return p.withIgnored(cmd, ownAccess, append([]string{"tls-from-secret", "ca-from-secret", "days"}, keyFlags...)...)
 }

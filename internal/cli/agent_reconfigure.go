@@ -14,7 +14,7 @@ func (p *Program) agentReconfigureCommand() *cobra.Command {
 	var options agentOptions
 	var removed removals
 	var spec map[string]any
-	var force bool
+	var force, reissue bool
 	cmd := &cobra.Command{
 		Use:   "reconfigure AGENT",
 		Short: "Change the registration of an agent",
@@ -28,6 +28,9 @@ changes only if the agent is connected and in sync, unless you set --force. The 
   argocd-agentctl agent reconfigure w1 --shared
   argocd-agentctl agent reconfigure w1 --mode autonomous`,
 		PreRunE: func(*cobra.Command, []string) (err error) {
+			if reissue {
+				return cmdline.UsageErrorf("--reissue-client-cert is not possible: %s", ownAccess)
+			}
 			spec, err = options.patch(removed)
 			return err
 		},
@@ -51,7 +54,9 @@ changes only if the agent is connected and in sync, unless you set --force. The 
 	cmd.Flags().StringSliceVar(&removed.labels, "remove-label", nil, "Labels to remove from the cluster Secret, by `KEY,…`.")
 	cmd.Flags().StringSliceVar(&removed.annotations, "remove-annotation", nil, "Annotations to remove from the cluster Secret, by `KEY,…`.")
 	cmd.Flags().BoolVar(&force, "force", false, "Change the mode although the agent is not in sync. Changes that are not replicated yet are lost.")
-	return cmd
+	cmd.Flags().BoolVar(&reissue, "reissue-client-cert", false, "")
+	hide(cmd.Flags(), "reissue-client-cert")
+	return p.withIgnored(cmd, ownAccess, append([]string{"resource-proxy-server", "resource-proxy-username", "resource-proxy-password", "days"}, keyFlags...)...)
 }
 
 // suspendForMode suspends an agent whose mode the patch changes, and reports whether it does. It refuses a new mode while

@@ -207,15 +207,17 @@ func (c *cluster) access(ctx context.Context, agent string) (*clusterAccess, err
 }
 
 func (p *Program) agentPrintTLSCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "print-tls AGENT [cert|key|ca]",
-		Short: "Print the client certificate, key or CA that Argo CD uses for an agent",
+	var kind string
+	cmd := &cobra.Command{
+		Use:     "print-tls AGENT [cert|key|ca]",
+		Aliases: []string{"dump-tls"},
+		Short:   "Print the client certificate, key or CA that Argo CD uses for an agent",
 		Long: `Prints PEM from the cluster Secret of an agent: the client certificate (cert), its key or the CA (ca) that Argo CD uses
 to connect to the resource proxy.`,
 		Example: `  argocd-agentctl agent print-tls w1 cert | openssl x509 -noout -text
   argocd-agentctl agent print-tls w1 ca > ca.crt`,
 		RunE: p.onHub(func(ctx context.Context, hub agents, args []string) error {
-			what := "cert"
+			what := kind
 			if len(args) > 1 {
 				what = args[1]
 			}
@@ -234,6 +236,9 @@ to connect to the resource proxy.`,
 			return err
 		}),
 	}
+	cmd.Flags().StringVarP(&kind, "type", "t", "cert", "")
+	hide(cmd.Flags(), "type")
+	return cmd
 }
 
 // recordIssued records a certificate in an annotation of an Agent before it is used, so that the deletion of the Agent

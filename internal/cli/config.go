@@ -36,14 +36,20 @@ namespaces. Example of the file:
 
 func (p *Program) configListCommand() *cobra.Command {
 	return p.withOutput(&cobra.Command{
-		Use: "list", Short: "List the short names", Example: "  argocd-agentctl config list",
-		RunE: func(*cobra.Command, []string) error {
+		Use: "list [principal|agent]", Short: "List the short names", Example: "  argocd-agentctl config list\n  argocd-agentctl config list agent",
+		RunE: func(_ *cobra.Command, args []string) error {
+			shown := roles
+			if len(args) > 0 {
+				if shown = args; !slices.Contains(roles, args[0]) {
+					return cmdline.UsageErrorf("%q: must be principal or agent", args[0])
+				}
+			}
 			config, err := readConfigFile(p.global.configFile, false)
 			if err != nil {
 				return err
 			}
 			v := view{object: config, headings: []string{"NAME", "ROLE", "CONTEXT", "NAMESPACE", "DEFAULT"}, empty: "No short names in " + p.global.configFile + "."}
-			for _, role := range roles {
+			for _, role := range shown {
 				for _, name := range slices.Sorted(maps.Keys(config.entries(role))) {
 					one := config.entries(role)[name]
 					isDefault := ""

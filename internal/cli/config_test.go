@@ -24,3 +24,14 @@ func TestConfig_Transcript(t *testing.T) {
 		}}}
 	s.play("config.txt")
 }
+
+// Commands and flags of existing installations are accepted. Without a cluster, commands with a meaning fail to connect.
+func TestExistingCommands_Transcript(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte("{apiVersion: v1, kind: Config, current-context: none}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &script{t: t, env: []string{"XDG_CONFIG_HOME=" + dir, "KUBECONFIG=" + kubeconfig}, replace: map[string]string{dir: "DIR"}}
+	s.play("existing.txt")
+}

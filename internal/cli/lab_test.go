@@ -96,6 +96,7 @@ func TestPKI_Transcript(t *testing.T) {
 	s, l := inLab(t, "cli-pki")
 	s.commands["recorded"] = func(name string) string { return recorded(t, l.Hub(), "cli-pki", name) }
 	s.replace[`OU=[-_A-Za-z0-9]{8}`] = "OU=…"
+	s.replace[`(?s)-----BEGIN ([A-Z ]+)-----.*?-----END [A-Z ]+-----`] = "PEM $1"
 	s.play("pki.txt")
 }
 

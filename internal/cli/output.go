@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
@@ -43,9 +44,19 @@ type view struct {
 // withOutput adds the flag -o to a command.
 func (p *Program) withOutput(cmd *cobra.Command) *cobra.Command {
 	formats := []string{asTable, asWide, asJSON, asYAML, asName}
-	cmd.Flags().VarP(cmdline.Choice(&p.output, asTable, formats...), "output", "o", "Output format.")
+	cmd.Flags().VarP(outputFormat{cmdline.Choice(&p.output, asTable, formats...)}, "output", "o", "Output format.")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
+}
+
+// outputFormat is the value of -o. In existing installations, the table is called text.
+type outputFormat struct{ pflag.Value }
+
+func (f outputFormat) Set(s string) error {
+	if s == "text" {
+		s = asTable
+	}
+	return f.Value.Set(s)
 }
 
 // show prints the output of a command in the format of -o.

@@ -32,11 +32,18 @@ func (p *Program) pki(hub *cluster) *pki.Manager {
 }
 
 func (p *Program) pkiInitCommand() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:     "init",
 		Short:   "Create a CA",
 		Long:    "Creates a CA (ECDSA, ten years) in Secret " + pki.AuthoritySecret + " on the hub. An existing CA is not changed.",
 		Example: "  argocd-agentctl pki init",
+		PreRunE: func(*cobra.Command, []string) error {
+			if force {
+				return cmdline.UsageErrorf("--force is not possible: every agent would lose its connection. To replace the CA without an interruption, run `argocd-agentctl pki rotate`")
+			}
+			return nil
+		},
 		RunE: p.onHub(func(ctx context.Context, hub agents, _ []string) error {
 			a, created, err := p.pki(hub.cluster).Init(ctx)
 			if err != nil {
@@ -46,12 +53,15 @@ func (p *Program) pkiInitCommand() *cobra.Command {
 			return nil
 		}),
 	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "")
+	hide(cmd.Flags(), "force")
+	return p.withIgnored(cmd, "the CA has an ECDSA key and is valid for ten years", append([]string{"days"}, keyFlags...)...)
 }
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
 func (p *Program) pkiPropagateCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "propagate",
 		Short: "Copy the CA certificate to a workload cluster",
 		Long: `Writes the CA certificate without its key into Secret ` + pki.AuthoritySecret + ` on a workload cluster, so that the agent
@@ -70,6 +80,9 @@ during a whole rotation of the CA.`,
 			return p.propagate(cmd.Context(), a, spoke)
 		},
 	}
+	cmd.Flags().BoolP("force", "f", false, "") // an existing CA certificate is always replaced
+	hide(cmd.Flags(), "force")
+	return cmd
 }
 
 func (p *Program) propagate(ctx context.Context, a *pki.Authority, spoke *cluster) error {
@@ -89,7 +102,7 @@ func (p *Program) propagate(ctx context.Context, a *pki.Authority, spoke *cluste
 }
 
 func (p *Program) pkiDumpCommand() *cobra.Command {
-	var key bool
+	var key, onlyKey, cert, both bool
 	cmd := &cobra.Command{
 		Use:     "dump",
 		Short:   "Print the trusted CA certificates as PEM",
@@ -101,7 +114,10 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 				return err
 			}
 			out := a.BundlePEM()
-			if key {
+			if onlyKey && !cert && !both {
+				out = nil
+			}
+			if key || onlyKey || both {
 				s, err := secrets(hub).Get(ctx, pki.AuthoritySecret)
 				if err != nil {
 					return err
@@ -116,6 +132,10 @@ func (p *Program) pkiDumpCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&key, "with-key", false, "Print the private key of the CA as well, for a backup. Anyone with this key can impersonate any agent.")
+	for name, value := range map[string]*bool{"key": &onlyKey, "cert": &cert, "all": &both} {
+		cmd.Flags().BoolVar(value, name, false, "")
+		hide(cmd.Flags(), name)
+	}
 	return cmd
 }
 

@@ -23,7 +23,8 @@ type certificate struct {
 }
 
 func (p *Program) pkiInspectCommand() *cobra.Command {
-	return p.withOutput(&cobra.Command{
+	var full bool
+	cmd := p.withOutput(&cobra.Command{
 		Use:   "inspect",
 		Short: "Show the CA and the certificates",
 		Long: `Shows the certificates in the Secrets of the hub and, with --agent-context, of a workload cluster: subject, names,
@@ -46,9 +47,15 @@ expiry, and whether argocd-agent renews them.`,
 				}
 				found = append(found, more...)
 			}
+			if full && p.output == asTable {
+				p.output = asWide
+			}
 			return p.show(p.certificateTable(found, hub.cluster))
 		}),
 	})
+	cmd.Flags().BoolVarP(&full, "full", "f", false, "")
+	hide(cmd.Flags(), "full")
+	return cmd
 }
 
 func certificatesOf(ctx context.Context, c *cluster, names ...string) ([]certificate, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +16,9 @@ import (
 
 func (p *Program) pkiIssueCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "issue",
-		Short: "Issue a certificate",
+		Use:     "issue",
+		Aliases: []string{"new-cert"},
+		Short:   "Issue a certificate",
 		Long: `Issues a certificate with the CA of the hub and writes it into its Secret. This is rarely needed: the principal issues
 its own certificates and those of agents that join with a token, and all are renewed in time.`,
 	}
@@ -33,6 +33,7 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 	var dns []string
 	var ips []net.IP
 	var upsert bool
+	var life lifetime
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: "Issue a certificate for " + server,
@@ -52,6 +53,10 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 			if len(names) == 0 {
 				return cmdline.UsageErrorf("--dns or --ip is missing: set the host names or addresses of the server")
 			}
+			duration, err := life.value()
+			if err != nil {
+				return err
+			}
 			hub, err := p.hub()
 			if err != nil {
 				return err
@@ -60,7 +65,7 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			pair, err := a.Server(names, pki.ServerLifetime, p.Now())
+			pair, err := a.Server(names, duration, p.Now())
 			if err != nil {
 				return err
 			}
@@ -70,12 +75,13 @@ func (p *Program) issueServer(name, secret, server string) *cobra.Command {
 	cmd.Flags().StringSliceVar(&dns, "dns", nil, "Host `NAMES,…` of the server.")
 	cmd.Flags().IPSliceVar(&ips, "ip", nil, "IP `ADDRESSES,…` of the server.")
 	cmd.Flags().BoolVarP(&upsert, "upsert", "u", false, "Replace an existing certificate.")
-	return cmd
+	life.addFlags(cmd, pki.ServerLifetime, "")
+	return p.withIgnored(cmd, ecdsaKeys, keyFlags...)
 }
 
 func (p *Program) issueAgent() *cobra.Command {
 	var upsert, same bool
-	var duration time.Duration
+	var life lifetime
 	cmd := &cobra.Command{
 		Use:               "agent AGENT",
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -87,6 +93,10 @@ registered.`,
   argocd-agentctl pki propagate --principal-context hub --agent-context w1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkName(args[0]); err != nil {
+				return err
+			}
+			duration, err := life.value()
+			if err != nil {
 				return err
 			}
 			if same && p.global.agentContext == "" {
@@ -120,8 +130,8 @@ registered.`,
 	}
 	cmd.Flags().BoolVarP(&upsert, "upsert", "u", false, "Replace an existing certificate.")
 	cmd.Flags().BoolVar(&same, "same-context", false, "The agent runs on the hub.")
-	cmd.Flags().DurationVar(&duration, "duration", pki.ClientLifetime, "Lifetime of the certificate. The agent renews it after two thirds.")
-	return cmd
+	life.addFlags(cmd, pki.ClientLifetime, "Lifetime of the certificate. The agent renews it after two thirds.")
+	return p.withIgnored(cmd, ecdsaKeys, keyFlags...)
 }
 
 // recordAgentCertificate records a certificate in the Agent.

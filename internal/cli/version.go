@@ -48,6 +48,8 @@ known version counts.`,
 		},
 	})
 	cmd.Flags().BoolVar(&client, "client", false, "Print only the version of argocd-agentctl.")
+	cmd.Flags().BoolP("indent", "i", false, "") // JSON is always indented
+	hide(cmd.Flags(), "indent")
 	return cmd
 }
 
