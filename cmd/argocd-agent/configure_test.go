@@ -27,7 +27,7 @@ func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
 	port, proxy, cache := freePort(t), freePort(t), freePort(t)
 	got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--kubecontext", "second", "--listen-host", "127.0.0.1", "--listen-port", port,
 		"--metrics-port", freePort(t), "--healthz-port", "0", "--destination-based-mapping", "--allowed-namespaces", "a", "--allowed-namespaces", "b-*",
-		"--label-selector", "team=web", "--share-unscoped-repositories", "--sync-repository-trust", "--sync-argocd-settings", "--require-registration",
+		"--label-selector", "team=web", "--share-unscoped-repositories", "--sync-repository-trust", "--sync-argocd-settings", "--sync-write-credentials", "--application-events=false", "--require-registration",
 		"--namespace-create-enable", "--namespace-create-pattern", "team-.*", "--namespace-create-labels", "a=b,c=d",
 		"--resource-proxy-address", "proxy:9090", "--resource-proxy-port", proxy, "--redis-proxy-port", cache, "--redis-server-address", "redis:1",
 		"--redis-creds-dir-path", filepath.Dir(write(t, "auth", []byte("secret\n"))), "--redis-compression-type", "none", "--keepalive-min-interval", "5s", "--enable-websocket", "--tls-min-version", "tls1.2")
@@ -39,7 +39,7 @@ func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
 	case cfg.Cluster.Host != "https://127.0.0.2:1", cfg.Namespace != "elsewhere", cfg.Cluster.QPS >= 0, cfg.Cluster.UserAgent == "":
 		t.Errorf("cluster: %+v, namespace %s", cfg.Cluster, cfg.Namespace)
 	case cfg.Mapping != kind.ByDestination, !slices.Equal(cfg.AllowedNamespaces, []string{"a", "b-*"}),
-		!cfg.ShareUnscopedRepositories, !cfg.SyncRepositoryTrust, !cfg.SyncArgoSettings, !cfg.RequireRegistration, cfg.ResourceProxy != "proxy:9090":
+		!cfg.ShareUnscopedRepositories, !cfg.SyncRepositoryTrust, !cfg.SyncArgoSettings, !cfg.SyncWriteCredentials, cfg.ApplicationEvents, !cfg.RequireRegistration, cfg.ResourceProxy != "proxy:9090":
 		t.Errorf("replication: %+v", cfg)
 	case !cfg.LabelSelector.Matches(map[string]string{"team": "web"}), cfg.LabelSelector.Matches(nil):
 		t.Error("label selector")

@@ -87,6 +87,9 @@ func (s *principalSettings) declare(f *flags) {
 			"application.resourceTrackingMethod and kustomize.buildOptions. Keys that the hub does not have stay as they are on the workload "+
 			"cluster. If turned off again, its own values return.")
 
+	f.add("sync-write-credentials", boolean(&s.SyncWriteCredentials, false),
+		"Send Secrets with which a source hydrator pushes (types repository-write and repo-write-creds) to managed agents with an Application "+
+			"that needs them. The Secret must have the project of the Application. If off, they stay on the hub.")
 	f.add("application-events", boolean(&s.ApplicationEvents, true),
 		"Show Events of agents' Applications on the hub's Applications. Agents with the same setting send them.")
 

@@ -97,6 +97,7 @@ func compare(ctx context.Context, hub, spoke *cluster, agent *v1alpha1.Agent) (f
 			return nil, 0, err
 		}
 	}
+	w.Pushing = func(string) []*kind.Object { return sides[kind.Hub].objects[kind.Applications] }
 	for _, k := range kind.All() {
 		t := k.Traits()
 		if t.Style == engine.OneShot || !t.In(w.Agent.Mode) {

@@ -37,7 +37,8 @@ func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env,
 		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: hubNamespace(agent),
 			Children: agent.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly && agent.Spec.Mode == string(kind.Managed)},
 		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
-			SyncRepositoryTrust: set.on("sync-repository-trust"), SyncArgoSettings: set.on("sync-argocd-settings")},
+			SyncRepositoryTrust: set.on("sync-repository-trust"), SyncArgoSettings: set.on("sync-argocd-settings"),
+			SyncWriteCredentials: set.on("sync-write-credentials")},
 	}
 	if w.GlobalProjects, err = kube.GlobalProjects(argo["globalProjects"]); err != nil {
 		return nil, fmt.Errorf("decode ConfigMap argocd-cm: %w", err)

@@ -17,6 +17,7 @@ const (
 	ConditionDropped   = "AgentFieldsDroppedWarning" // the replica side does not store some fields
 	ConditionTruncated = "AgentTruncatedWarning"     // the status is too large for the hub
 	ConditionApproval  = "AgentApprovalWarning"      // an approval of deletions does not count
+	ConditionHydrator  = "AgentHydratorWarning"      // the hub sends no credentials to push
 	ConditionDeleting  = "AgentDeletingWarning"      // an autonomous spoke deletes its Application
 
 	ConditionDisconnected = "AgentDisconnected" // the agent is disconnected; since its lastTransitionTime

@@ -121,6 +121,10 @@ type Env struct {
 	// ProjectFields is nil, there are none.
 	ProjectFields func(project string) []string
 
+	// Pushing (hub) returns the Applications of an AppProject that have a source hydrator, and maybe others. If Pushing is nil,
+	// there are none.
+	Pushing func(project string) []*Object
+
 	// GlobalProjects (hub) are those of Argo CD's settings, in order.
 	GlobalProjects []GlobalProject
 }
@@ -166,6 +170,7 @@ type Settings struct {
 	CreateNamespaces          bool
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
+	SyncWriteCredentials      bool
 	SyncArgoSettings          bool
 	ObjectLimit               int // maximum bytes of an object; if 0, DefaultObjectLimit
 }

@@ -10,7 +10,7 @@ import (
 
 // RepositoryKind is the scope of repository and repo-creds Secrets. They follow their project to the managed agents
 // that have it, and leave with it, adopted or not: credentials must not stay. An autonomous agent's never leave the
-// spoke.
+// spoke. Credentials to push also need an Application that pushes, see hydrator.go.
 type RepositoryKind struct{}
 
 // RepositoryScope is the kind's name on the wire.
@@ -18,7 +18,7 @@ const RepositoryScope = "repository"
 
 const secretType = "argocd.argoproj.io/secret-type"
 
-func isRepositoryType(t string) bool { return t == "repository" || t == "repo-creds" }
+func isRepositoryType(t string) bool { return t == "repository" || t == "repo-creds" || isWriteType(t) }
 
 func (RepositoryKind) Scope() string { return RepositoryScope }
 
@@ -26,7 +26,7 @@ func (RepositoryKind) Resource() Resource { return Secrets }
 
 func (RepositoryKind) Traits() Traits {
 	return Traits{Name: "repositories", ManagedOnly: true, NoBudget: true, Credentials: true, Reads: []Resource{AppProjects},
-		Selector: secretType + " in (repository,repo-creds)", Agents: matchRepository}
+		Selector: secretType + " in (repository,repo-creds," + writeRepository + "," + writeCredentials + ")", Agents: matchRepository}
 }
 
 func (RepositoryKind) Matches(o *Object) bool { return isRepositoryType(o.Label(secretType)) }
@@ -34,7 +34,7 @@ func (RepositoryKind) Matches(o *Object) bool { return isRepositoryType(o.Label(
 // Publish implements Kind. It looks up the AppProject.
 func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side != Hub || w.Agent.Mode != Managed || !r.Matches(o) || !selected(o, w) ||
-		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
+		o.Namespace() != w.HubArgoNamespace || o.IsDeleting() || CanPush(o) && !pushNeeded(o, w) {
 		return Item{}, false
 	}
 	item := Item{Key: engine.Key{Name: o.Name()}}
@@ -53,11 +53,16 @@ func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 
 // RepositoryProject returns the project of a repository Secret, or "".
 func RepositoryProject(o *Object) string {
-	project, err := base64.StdEncoding.DecodeString(rawjson.Text(o.Get("data", "project")))
+	return secretText(o, "project")
+}
+
+// secretText returns a value of a Secret, or "".
+func secretText(o *Object, key string) string {
+	value, err := base64.StdEncoding.DecodeString(rawjson.Text(o.Get("data", key)))
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(project))
+	return strings.TrimSpace(string(value))
 }
 
 func repositoryPayload(o *Object, uid string, w *Env) *payload {

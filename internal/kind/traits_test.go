@@ -14,7 +14,7 @@ import (
 func TestWatches_CoverAllKinds(t *testing.T) {
 	want := []Watch{
 		{Resource: AppProjects},
-		{Resource: Secrets, Selector: "argocd.argoproj.io/secret-type in (repository,repo-creds)"},
+		{Resource: Secrets, Selector: "argocd.argoproj.io/secret-type in (repository,repo-creds,repository-write,repo-write-creds)"},
 		{Resource: ConfigMaps},
 		{Resource: Applications, AnyNamespace: true},
 	}

@@ -38,6 +38,7 @@ type Config struct {
 	ShareUnscopedRepositories bool
 	SyncRepositoryTrust       bool
 	SyncArgoSettings          bool
+	SyncWriteCredentials      bool
 	ApplicationEvents         bool // accept Events of agents' Applications
 
 	// Limits of what is stored for agents without limits of their own.

@@ -129,7 +129,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
-			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust, SyncArgoSettings: cfg.SyncArgoSettings},
+			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust, SyncArgoSettings: cfg.SyncArgoSettings, SyncWriteCredentials: cfg.SyncWriteCredentials},
 		FleetCheck: true, AcceptEvents: cfg.ApplicationEvents, ApplicationNamespaces: cfg.ApplicationNamespaces,
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{

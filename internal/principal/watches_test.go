@@ -20,16 +20,16 @@ func TestRun_WatchesEachObjectOnce(t *testing.T) {
 func watchesEachObjectOnce(t *testing.T, namespaces []string) {
 	t.Helper()
 	want := map[string]int{
-		"/apis/argoproj.io/v1alpha1/applications":                                                        1,
-		"/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects":                                       1,
-		"/apis/argocd-agent.argoproj-labs.io/v1alpha1/namespaces/argocd/agents":                          1,
-		"/apis/coordination.k8s.io/v1/namespaces/argocd/leases argocd-agent.argoproj-labs.io/replica":    1,
-		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions metadata.name=applications.argoproj.io": 1,
-		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions metadata.name=appprojects.argoproj.io":  1,
-		"/api/v1/namespaces/argocd/configmaps":                                                           1,
-		"/api/v1/namespaces/argocd/secrets metadata.name=argocd-agent-ca":                                1,
-		"/api/v1/namespaces/argocd/secrets argocd-agent.argoproj-labs.io/agent-name":                     1,
-		"/api/v1/namespaces/argocd/secrets argocd.argoproj.io/secret-type in (repository,repo-creds)":    1,
+		"/apis/argoproj.io/v1alpha1/applications":                                                                                       1,
+		"/apis/argoproj.io/v1alpha1/namespaces/argocd/appprojects":                                                                      1,
+		"/apis/argocd-agent.argoproj-labs.io/v1alpha1/namespaces/argocd/agents":                                                         1,
+		"/apis/coordination.k8s.io/v1/namespaces/argocd/leases argocd-agent.argoproj-labs.io/replica":                                   1,
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions metadata.name=applications.argoproj.io":                                1,
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions metadata.name=appprojects.argoproj.io":                                 1,
+		"/api/v1/namespaces/argocd/configmaps":                                                                                          1,
+		"/api/v1/namespaces/argocd/secrets metadata.name=argocd-agent-ca":                                                               1,
+		"/api/v1/namespaces/argocd/secrets argocd-agent.argoproj-labs.io/agent-name":                                                    1,
+		"/api/v1/namespaces/argocd/secrets argocd.argoproj.io/secret-type in (repository,repo-creds,repository-write,repo-write-creds)": 1,
 	}
 	if len(namespaces) > 0 {
 		delete(want, "/apis/argoproj.io/v1alpha1/applications")

@@ -69,7 +69,7 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 		Find: n.cache.get, RefreshNonce: l.refreshNonce,
 	}
 	if n.cfg.Side == kind.Hub {
-		l.env.HubArgoNamespace, l.env.Rules = n.cfg.ArgoNamespace, n.projectRules
+		l.env.HubArgoNamespace, l.env.Rules, l.env.Pushing = n.cfg.ArgoNamespace, n.projectRules, n.cache.pushing
 	} else {
 		l.env.SpokeArgoNamespace, l.env.RefusesOperation = n.cfg.ArgoNamespace, n.policy.refusesOperation
 		l.env.ProjectFields = l.droppedProjectFields

@@ -18,6 +18,10 @@ type cache struct {
 	byNS          index
 	byDestination index // by name or, if empty, by URL
 	byProject     index
+
+	// By AppProject: Applications with a source hydrator, and Secrets with credentials to push.
+	hydrated index
+	writers  index
 }
 
 // index lists objects by a field, sorted by name. An agent has few objects and there are thousands of agents: a map per
@@ -34,7 +38,7 @@ type objectName struct{ namespace, name string }
 
 // newCache returns an empty cache. If there are namespaces, Applications are watched in each of them by itself.
 func newCache(resources []kind.Resource, namespaces []string) *cache {
-	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}}
+	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}, hydrated: index{}, writers: index{}}
 	for _, r := range resources {
 		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, parts: newParts(nil)}
 		if r == kind.Applications {
@@ -69,6 +73,10 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 		c.byNS.put(o.Namespace(), o)
 		c.byDestination.move(old, o, kind.DestinationOf)
 		c.byProject.move(old, o, kind.ProjectOf)
+		c.hydrated.move(old, o, pushingProject)
+	}
+	if r == kind.Secrets {
+		c.writers.move(old, o, writerProject)
 	}
 	return old, true
 }
@@ -82,8 +90,31 @@ func (c *cache) drop(ref kind.Ref) {
 		c.byNS.drop(old.Namespace(), old)
 		c.byDestination.drop(kind.DestinationOf(old), old)
 		c.byProject.drop(kind.ProjectOf(old), old)
+		c.hydrated.drop(pushingProject(old), old)
+	}
+	if ref.Resource == kind.Secrets && old != nil {
+		c.writers.drop(writerProject(old), old)
 	}
 }
+
+// pushingProject returns the AppProject of an Application with a source hydrator, or "".
+func pushingProject(o *kind.Object) string {
+	if kind.PushesTo(o) == "" {
+		return ""
+	}
+	return kind.ProjectOf(o)
+}
+
+// writerProject returns the AppProject of a Secret with credentials to push, or "".
+func writerProject(o *kind.Object) string {
+	if !kind.CanPush(o) {
+		return ""
+	}
+	return kind.RepositoryProject(o)
+}
+
+// pushing implements kind.Env.Pushing.
+func (c *cache) pushing(project string) []*kind.Object { return c.hydrated[project] }
 
 // move replaces an object, or nil, by one of the same name that may have another key.
 func (x index) move(old, o *kind.Object, key func(*kind.Object) string) {

@@ -52,6 +52,7 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 	if l.reconciler.cfg.Side == kind.Spoke {
 		return o
 	}
+	o = l.withHydrator(o)
 	if l.env.Agent.Mode == kind.Autonomous {
 		o = kind.ShowDropped(o, &l.env, time.UnixMilli(int64(l.reconciler.now)))
 	}

@@ -73,6 +73,7 @@ func (n *Reconciler) decideAgain(o *kind.Object) {
 		l.notify(kind.Applications, o, o, true)
 		l.reconcileApplication(o)
 	}
+	n.pushChanged(o, o)
 }
 
 // DecidedAgain returns the Applications of the hub whose placement may have changed in the last Step although they did
@@ -100,10 +101,13 @@ func (n *Reconciler) decideAllAgain() {
 }
 
 // decides returns the resources without which a scope is incomplete: those that it reads and, for Applications that the
-// hub sends, AppProjects.
+// hub sends, AppProjects. Credentials to push need Applications too.
 func (l *agentSync) decides(k kind.Kind) []kind.Resource {
 	if k.Scope() == kind.ApplicationScope && l.reconciler.cfg.Side == kind.Hub && l.env.Agent.Mode == kind.Managed {
 		return []kind.Resource{kind.Applications, kind.AppProjects}
+	}
+	if k.Scope() == kind.RepositoryScope && l.env.Settings.SyncWriteCredentials {
+		return append(slices.Clone(reads(k)), kind.Applications) // before they are read, no Application would push
 	}
 	return reads(k)
 }

@@ -153,6 +153,14 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 			l.notifyChildren(was, is, maxGenerations)
 		}
 	}
+	if n.cfg.Side == kind.Hub {
+		switch r {
+		case kind.Applications:
+			n.pushChanged(was, is)
+		case kind.Secrets:
+			n.writerChanged(was, is)
+		}
+	}
 	if r == kind.AppProjects {
 		n.projectChanged(was, is)
 		n.rulesChanged(was, is)

@@ -42,7 +42,7 @@ func (n *Reconciler) Repositories(agent string, f func(secret *kind.Object, plac
 	}
 	s := l.scope(kind.RepositoryScope)
 	for _, o := range sortedObjects(n.cache.tables[kind.Secrets].objects) {
-		if !(kind.RepositoryKind{}).Matches(o) {
+		if !(kind.RepositoryKind{}).Matches(o) || kind.CanPush(o) {
 			continue
 		}
 		placed := false
