@@ -301,6 +301,8 @@ func TestApplication_HubRejectsSpecBeyondAgent(t *testing.T) {
 		{"a spec that is a list", nil, named("a"), spec(`[]`), engine.Invalid},
 		{"no UID", nil, named("a"), `{"spec":{"project":"one-p","destination":{"name":"one"}}}`, engine.Invalid},
 		{"a name taken by the hub's own", other, named("a"), good, engine.NameTaken},
+		{"a copy of an existing installation, which names no agent", object(t, `{"metadata":{"name":"a","namespace":"one","annotations":{"argocd.argoproj.io/source-uid":"u"}},"spec":{}}`),
+			named("a"), good, engine.NameTaken},
 		{"a name taken by another agent's", ofTwo, named("a"), good, engine.NameTaken},
 		{"two sources of one name", ofTeam, named("team.a"), good, engine.NameTaken},
 		{"a name that is none", nil, named("../a"), good, engine.Invalid},

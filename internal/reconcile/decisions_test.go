@@ -159,6 +159,7 @@ func TestDecideOwnership_OfExistingObject(t *testing.T) {
 		{name: "not ours, policy never, Application says always", policy: Policy{AdoptNever: true}, content: hubContent("s1", `"argocd.argoproj.io/adoption-policy":"always"`), want: "fail NotAdopted"},
 		{name: "not ours, spoke's object says never", local: `"argocd.argoproj.io/adoption-policy":"never"`, content: hubContent("s1", `"argocd.argoproj.io/adoption-policy":"always"`), want: "fail NotAdopted"},
 		{name: "of an earlier principal", local: ofOther, content: hubContent("s1", ``)},
+		{name: "of an existing installation that records no principal", local: `"argocd.argoproj.io/source-uid":"s1"`, content: hubContent("s1", ``), adopted: true},
 		{name: "ours", local: ours + alias, content: hubContent("s1", ``), kept: true},
 		{name: "ours, same source, policy recreate", local: ours + alias, policy: Policy{Recreate: true}, content: hubContent("s1", ``), kept: true},
 		{name: "ours, another source", local: ours + alias, content: hubContent("s2", ``), kept: true},
