@@ -81,12 +81,13 @@ func (c *Cluster) startRepoServer(ctx context.Context, port, metrics int) error 
 }
 
 func (c *Cluster) startApplicationController(ctx context.Context) error {
-	taken, err := c.newPorts(1)
+	taken, err := c.newPorts(2)
 	if err != nil {
 		return err
 	}
+	c.State.CommitServer = ports.Address(taken[1])
 	controller, err := c.startProgram("application-controller", c.lab.Tools.Binary("argocd"),
-		"argocd-application-controller", c.argocdEnv(),
+		"argocd-application-controller", append(c.argocdEnv(), "ARGOCD_HYDRATOR_ENABLED=true", "ARGOCD_APPLICATION_CONTROLLER_COMMIT_SERVER="+c.State.CommitServer),
 		c.argocdArgs("--metrics-port="+strconv.Itoa(taken[0]), "--application-namespaces=*")...)
 	if err != nil {
 		return err

@@ -75,6 +75,7 @@ type ClusterState struct {
 	AuditLog      string     `json:"auditLog"`      // of the API server, JSON lines; only if the lab is audited
 	Redis         Redis      `json:"redis"`         // with a password
 	RepoServer    string     `json:"repoServer"`    // host:port, TLS
+	CommitServer  string     `json:"commitServer"`  // host:port at which the application controller expects a commit-server; the lab runs none
 	KubeletServer string     `json:"kubeletServer"` // host:port of the simulated kubelet
 }
 

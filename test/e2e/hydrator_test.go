@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
+)
+
+// A source hydrator runs on the workload cluster. A managed agent gets the credentials to push only with the setting, and
+// only while an Application needs them. Two agents that push to one branch at the same time lose no commit.
+func TestHydrator_TwoAgentsPushToOneBranch(t *testing.T) {
+	w := shared(t)
+	managed, autonomous := w.managed().spoke, w.autonomous().spoke
+	w.runCommitServer(t, managed.CommitServer, autonomous.CommitServer)
+	name := "hydrated-" + now()
+	repo, url := w.repository(t, gitserver.SamplePlain)
+	dry := func(greeting string) {
+		t.Helper()
+		commit(t, repo, map[string]string{"dry/managed/configmap.yaml": configMapManifest("hydrated", greeting), "dry/autonomous/configmap.yaml": configMapManifest("hydrated", greeting)})
+	}
+	dry("first")
+	spec := func(mode, destination string) map[string]any {
+		o := appSpec{repo: url, destination: destination, namespace: name, automated: true, cascade: true}.object()
+		unstructured.RemoveNestedField(o, "spec", "source")
+		if err := unstructured.SetNestedMap(o, map[string]any{
+			"drySource":  map[string]any{"repoURL": url, "targetRevision": "main", "path": "dry/" + mode},
+			"syncSource": map[string]any{"targetBranch": "env", "path": "live-" + mode},
+		}, "spec", "sourceHydrator"); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	credentials := secretOf("repository-write", map[string]string{"project": "default", "type": "git", "url": url, "username": w.Git.Username, "password": w.Git.Password, "insecure": "true"})
+
+	app := w.hub.app("managed", name)
+	app.create(t, spec("managed", "managed"))
+	w.hub.secret(name).create(t, credentials)
+	app.becomes(t, shows("AgentHydratorWarning", "--sync-write-credentials"))
+	managed.secret(name).isAbsent(t)
+
+	before := w.principal.args
+	w.principal.args = append(slices.Clone(before), "--sync-write-credentials")
+	w.principal.restart(t)
+	t.Cleanup(func() {
+		w.principal.args = before
+		w.principal.restart(t)
+	})
+	w.connected(t)
+	managed.secret(name).becomes(t)
+	app.becomes(t, showsNo("AgentHydratorWarning"))
+
+	// The autonomous agent has its own credentials.
+	autonomous.secret(name).create(t, credentials)
+	own := autonomous.app(lab.ArgoCDNamespace, name)
+	own.create(t, spec("autonomous", "in-cluster"))
+
+	var tips []string
+	for i, greeting := range []string{"first", "second"} {
+		if i > 0 {
+			dry(greeting)
+		}
+		const hydrate = `{"metadata":{"annotations":{"argocd.argoproj.io/hydrate":"normal","argocd.argoproj.io/refresh":"normal"}}}`
+		app.patch(t, hydrate)
+		own.patch(t, hydrate)
+		for _, one := range []struct{ app, deployed object }{{app, managed.object(configMaps, name, "hydrated")}, {own, autonomous.object(configMaps, name, "hydrated")}} {
+			requested := time.Now()
+			await(t, greeting+" to be deployed", func() error {
+				u := one.app.get(t)
+				operation, _, _ := unstructured.NestedMap(u.Object, "status", "sourceHydrator", "currentOperation")
+				if operation["phase"] == "Failed" && time.Since(requested) > 5*time.Second { // the branch has moved, or the credentials were missing
+					requested = time.Now()
+					one.app.patch(t, hydrate)
+				}
+				found, err := one.deployed.tryGet()
+				if err != nil || found == nil || at(found, "data.GREETING") != greeting {
+					return fmt.Errorf("hydration: %v, deployed: %v, %w", operation, found, err)
+				}
+				return nil
+			})
+		}
+		tip, err := repo.Resolve(t.Context(), "env")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tips = append(tips, tip)
+	}
+	for _, tip := range tips {
+		if out, err := exec.CommandContext(t.Context(), "git", "-C", repo.Dir(), "merge-base", "--is-ancestor", tip, "env").CombinedOutput(); err != nil {
+			t.Errorf("commit %s was lost: %v %s", tip, err, out)
+		}
+	}
+	files, err := repo.Files(t.Context(), "env")
+	if err != nil || !slices.Contains(files, "live-managed/manifest.yaml") || !slices.Contains(files, "live-autonomous/manifest.yaml") {
+		t.Errorf("the branch has %v, %v", files, err)
+	}
+
+	app.delete(t)
+	app.goes(t)
+	managed.secret(name).goes(t)
+	w.hub.secret(name).delete(t)
+	own.delete(t)
+	own.goes(t)
+	autonomous.secret(name).is(t)
+	autonomous.secret(name).delete(t)
+}
+
+// runCommitServer runs a commit-server at an address. The other address is forwarded to it, because a machine can run only
+// one.
+func (w *testEnv) runCommitServer(t *testing.T, address, other string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := w.freePort(t)
+	binaries := filepath.Dir(w.Command(t.Context(), "argocd").Path) // git calls argocd for the credentials
+	w.runArgoCD(t, "argocd-commit-server", []string{"HOME=" + t.TempDir(), "PATH=" + binaries + string(filepath.ListSeparator) + os.Getenv("PATH")}, "--address="+host, "--port="+port, "--metrics-address=127.0.0.1", "--metrics-port="+metrics)
+	await(t, "the commit-server", func() error { return healthy("http://127.0.0.1:" + metrics + "/healthz?full=true") })
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			var dialer net.Dialer
+			to, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+		}
+	}()
+}
