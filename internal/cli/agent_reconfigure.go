@@ -87,6 +87,9 @@ func checkModeChange(agent *v1alpha1.Agent) error {
 	switch {
 	case s.ClusterUID == "": // it never connected: there is nothing to overwrite
 		return nil
+	case agent.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly:
+		return fmt.Errorf("change the mode of agent %s: the hub shows child Applications of the agent. Run "+
+			"`argocd-agentctl agent reconfigure %s --child-applications None` and wait until they are gone", agent.Name, agent.Name)
 	case !s.Connected:
 		why = "it is not connected"
 	case s.Diverged > 0:

@@ -178,6 +178,9 @@ func mergeable(local *Object, handedOver bool, k engine.Key, p *payload, w *Env)
 		return reject(engine.Busy, "%s is being deleted here, and will be created again", k)
 	}
 	if handedOver {
+		if set, ok := ApplicationSetOf(local); ok {
+			return reject(engine.NameTaken, "ApplicationSet %s of the hub creates %s/%s; delete the ApplicationSet with --cascade=orphan first", set.Name, local.Namespace(), local.Name())
+		}
 		return nil
 	}
 	return checkOwnedByAgent(local, k, w)

@@ -254,6 +254,7 @@ func TestApplication_HubHandsOverToFormerReplica(t *testing.T) {
 		{"the replica of another hub", spoke(`"argocd.argoproj.io/source-uid":"h1","argocd.argoproj.io/principal-uid":"hub-2"`), hub(kept), engine.NameTaken},
 		{"the replica of another Application", spoke(`"argocd.argoproj.io/source-uid":"h2","argocd.argoproj.io/principal-uid":"hub-1"`), hub(kept), engine.NameTaken},
 		{"the replica of another agent", spoke(fromHub), hub(`,"annotations":{"argocd.argoproj.io/source-uid":"x","argocd-agent.argoproj-labs.io/agent-name":"two"}`), engine.NameTaken},
+		{"one of an ApplicationSet", spoke(fromHub), hub(`,"ownerReferences":[{"apiVersion":"argoproj.io/v1alpha1","kind":"ApplicationSet","name":"set"}]`), engine.NameTaken},
 		{"one that is being deleted", spoke(fromHub), hub(kept + `,"deletionTimestamp":"2026-01-01T00:00:00Z"`), engine.Busy},
 		{"one that is ignored", spoke(fromHub), hub(`,"labels":{"argocd-agent.argoproj-labs.io/ignore-sync":"true"}`), engine.NotAllowed},
 	} {
