@@ -112,7 +112,7 @@ pending: something waits).`,
 	root.SetVersionTemplate(p.build().Text(programName))
 	root.Flags().Bool("version", false, "Print the version of argocd-agentctl. For principal and agents, use the command version.")
 	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.searchCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(),
-		p.diffCommand(), p.policyCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
+		p.diffCommand(), p.sysdumpCommand(), p.policyCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
 	root.AddCommand(p.existingCommands()...)
 	p.completeNames(root)
 	cmdline.Prepare(root)
