@@ -16,7 +16,6 @@ type appset struct {
 	members  map[string]string // Application → destination
 	revision string
 	planned  bool
-	deleted  bool // with its Applications left
 	writes   int
 }
 
@@ -34,9 +33,6 @@ func (a *appset) plan() {
 }
 
 func (a *appset) reconcile() {
-	if a.deleted {
-		return
-	}
 	if a.w.hub.down() {
 		a.plan()
 		return
@@ -46,6 +42,7 @@ func (a *appset) reconcile() {
 		want := application(a.ns, name, a.members[name], a.revision)
 		put(want, tree{"appset": a.name}, "metadata", "labels")
 		put(want, tree{"generated": "yes"}, "metadata", "annotations")
+		put(want, []any{tree{"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": a.name}}, "metadata", "ownerReferences")
 		o := a.w.hub.st.get(r)
 		if o == nil {
 			a.w.hub.create(appsetName, kind.Applications, want)

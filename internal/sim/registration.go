@@ -192,9 +192,6 @@ func changeMode(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
 	if s.managed() {
 		s.agent.Mode = kind.Autonomous
-		for _, set := range w.appsets { // otherwise the hub and the agent would both own its Applications
-			set.deleted = set.deleted || set.ns == s.agent.HubNamespace
-		}
 	} else {
 		s.agent.Mode = kind.Managed
 	}
