@@ -123,7 +123,7 @@ func (a ApplicationKind) Merge(local *Object, k engine.Key, content, extra []byt
 	if err := checkSpec(spec, w); err != nil {
 		return nil, err
 	}
-	handedOver := isHandedOver(local, extra, w)
+	handedOver := isHandedOver(local, extra, w) || isFormerCopy(local, p, w)
 	if err := mergeable(local, handedOver, k, p, w); err != nil {
 		return nil, err
 	}
@@ -202,6 +202,13 @@ func replicaOf(o *Object, w *Env) []byte {
 // isHandedOver reports whether an Application of the hub becomes the replica of the one that was written from it.
 func isHandedOver(local *Object, extra []byte, w *Env) bool {
 	return w.Side == Hub && local != nil && local.UID() != "" && !isMarked(local) && rawjson.Text(extra, "replicaOf") == local.UID()
+}
+
+// isFormerCopy reports whether an object of the hub is a copy that the argocd-agent of argoproj-labs made of the object that
+// the agent sends now. Such a copy names no agent, but has the UID of its source.
+func isFormerCopy(local *Object, p *payload, w *Env) bool {
+	return w.Side == Hub && local != nil && p.uid != "" && local.Annotation(SourceUID) == p.uid &&
+		local.Annotation(AgentNameAnnotation) == "" && local.Annotation(PrincipalUID) == ""
 }
 
 // isMarked reports whether an object has any ownership annotation.

@@ -278,6 +278,38 @@ func TestApplication_HubHandsOverToFormerReplica(t *testing.T) {
 	}
 }
 
+// The argocd-agent of argoproj-labs made the copies on the hub.
+func TestHub_TakesOverCopiesOfExistingInstallation(t *testing.T) {
+	app := `{"uid":"u","metadata":{},"spec":{"project":"one-p","destination":{"name":"one"}}}`
+	copied := func(annotations string) *Object {
+		return object(t, `{"metadata":{"name":"a","namespace":"one-ns","uid":"h","labels":{"l":"hub"},"annotations":{`+annotations+`}},"spec":{"project":"p"}}`)
+	}
+	merged := merge(t, ApplicationKind{}, copied(`"argocd.argoproj.io/source-uid":"u"`), named("a"), app, autoHub())
+	if held, _ := (ApplicationKind{}).ReadReplica(merged, autoHub()); !held.Ownership.Owned || merged.UID() != "h" || merged.Label("l") != "hub" {
+		t.Errorf("ownership %+v of %s", held.Ownership, merged.UID())
+	}
+	for name, annotations := range map[string]string{
+		"of another agent":     `"argocd.argoproj.io/source-uid":"u","argocd-agent.argoproj-labs.io/agent-name":"two"`,
+		"of another principal": `"argocd.argoproj.io/source-uid":"u","argocd.argoproj.io/principal-uid":"hub-2"`,
+		"of another source":    `"argocd.argoproj.io/source-uid":"v"`,
+		"of a user":            ``,
+	} {
+		_, err := ApplicationKind{}.Merge(copied(annotations), named("a"), []byte(app), nil, Ownership{}, autoHub())
+		expectRejected(t, name, err, engine.NameTaken)
+	}
+
+	project := `{"uid":"u","spec":{"sourceNamespaces":["one-ns"],"destinations":[{"name":"one","namespace":"*"}]}}`
+	former := func(uid string) *Object {
+		return object(t, `{"metadata":{"name":"one-p","namespace":"argocd","uid":"h","annotations":{"argocd.argoproj.io/source-uid":"`+uid+`"}},"spec":{}}`)
+	}
+	merged = merge(t, AppProjectKind{}, former("u"), named("p"), project, autoHub())
+	if held, _ := (AppProjectKind{}).ReadReplica(merged, autoHub()); !held.Ownership.Owned {
+		t.Errorf("the project is not the agent's: %+v", held.Ownership)
+	}
+	_, err := AppProjectKind{}.Merge(former("v"), named("p"), []byte(project), nil, Ownership{}, autoHub())
+	expectRejected(t, "a project of another source", err, engine.NameTaken)
+}
+
 func TestApplication_HubRejectsSpecBeyondAgent(t *testing.T) {
 	spec := func(s string) string { return `{"uid":"u","spec":` + s + `}` }
 	good := spec(`{"project":"one-p","destination":{"name":"one"}}`)
@@ -302,7 +334,7 @@ func TestApplication_HubRejectsSpecBeyondAgent(t *testing.T) {
 		{"a spec that is a list", nil, named("a"), spec(`[]`), engine.Invalid},
 		{"no UID", nil, named("a"), `{"spec":{"project":"one-p","destination":{"name":"one"}}}`, engine.Invalid},
 		{"a name taken by the hub's own", other, named("a"), good, engine.NameTaken},
-		{"a copy of an existing installation, which names no agent", object(t, `{"metadata":{"name":"a","namespace":"one","annotations":{"argocd.argoproj.io/source-uid":"u"}},"spec":{}}`),
+		{"a copy of another object by an existing installation", object(t, `{"metadata":{"name":"a","namespace":"one-ns","annotations":{"argocd.argoproj.io/source-uid":"v"}},"spec":{}}`),
 			named("a"), good, engine.NameTaken},
 		{"a name taken by another agent's", ofTwo, named("a"), good, engine.NameTaken},
 		{"two sources of one name", ofTeam, named("team.a"), good, engine.NameTaken},

@@ -201,7 +201,7 @@ func (a AppProjectKind) Merge(local *Object, k engine.Key, content, _ []byte, ow
 	if local != nil && ignored(local) {
 		return nil, errIgnored(k.String())
 	}
-	if local != nil && w.Side == Hub {
+	if local != nil && w.Side == Hub && !isFormerCopy(local, p, w) {
 		if local.Annotation(AgentNameAnnotation) != w.Agent.Name || local.Annotation(SourceUID) == "" {
 			return nil, reject(engine.NameTaken, "project %s exists on the hub and is not a copy from agent %s", ref.Name, w.Agent.Name)
 		}
