@@ -57,6 +57,7 @@ type Config struct {
 type Writer struct {
 	cfg    Config
 	logged logonce.Last[string] // by agent
+	wake   chan struct{}        // something was queued
 
 	mu      sync.Mutex
 	queues  map[string][]event // by agent
@@ -76,7 +77,9 @@ type event struct {
 }
 
 // New returns a Writer.
-func New(cfg Config) *Writer { return &Writer{cfg: cfg, queues: map[string][]event{}} }
+func New(cfg Config) *Writer {
+	return &Writer{cfg: cfg, wake: make(chan struct{}, 1), queues: map[string][]event{}}
+}
 
 // Received queues the Events that an agent reports in a session. It does not block. What does not fit is dropped.
 func (w *Writer) Received(agent string, session uint64, m engine.ApplicationEvents) {
@@ -90,6 +93,12 @@ func (w *Writer) Received(agent string, session uint64, m engine.ApplicationEven
 		}
 		w.queues[agent] = append(w.queues[agent], event{ApplicationEvent: one, agent: agent, session: session, received: now})
 		w.queued++
+	}
+	if w.queued > 0 {
+		select {
+		case w.wake <- struct{}{}:
+		default: // it will wake up
+		}
 	}
 }
 
@@ -114,18 +123,29 @@ func valid(e engine.ApplicationEvent, now time.Time) bool {
 
 // Run writes Events until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-w.wake:
+		}
+		for w.waiting() {
 			for _, e := range w.next(time.Now()) {
 				w.write(ctx, e)
 			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(interval):
+			}
 		}
 	}
+}
+
+func (w *Writer) waiting() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queued > 0
 }
 
 // next takes an Event of each agent, beginning with the agent after the one that was served last.

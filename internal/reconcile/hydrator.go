@@ -36,8 +36,7 @@ func (n *Reconciler) pushChanged(was, is *kind.Object) {
 
 // samePlacement reports whether nothing has changed that decides where an Application runs and pushes to.
 func samePlacement(a, b *kind.Object) bool {
-	return a.IsDeleting() == b.IsDeleting() && bytes.Equal(a.Get("spec"), b.Get("spec")) && bytes.Equal(a.Get("metadata", "labels"), b.Get("metadata", "labels")) &&
-		a.Annotation(kind.IgnoreSync) == b.Annotation(kind.IgnoreSync)
+	return a.IsDeleting() == b.IsDeleting() && bytes.Equal(a.Get("spec"), b.Get("spec")) && bytes.Equal(a.Get("metadata", "labels"), b.Get("metadata", "labels"))
 }
 
 // writerChanged updates the conditions of the Applications that push with a Secret.
