@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,9 +19,14 @@ import (
 )
 
 // A source hydrator runs on the workload cluster. A managed agent gets the credentials to push only with the setting, and
-// only while an Application needs them. Two agents that push to one branch at the same time lose no commit.
-func TestHydrator_TwoAgentsPushToOneBranch(t *testing.T) {
+// only while an Application needs them. Before Argo CD v3.3, two agents can push to one branch. Later releases do not hydrate
+// a commit to a branch again on which another agent did it, so that each agent needs its own branch.
+func TestHydrator_PushesFromWorkloadClusters(t *testing.T) {
 	w := shared(t)
+	branch := func(mode string) string { return "env-" + mode }
+	if _, out, ok := strings.Cut(w.argocd(t, "version", "--client", "--short"), "argocd: v"); ok && strings.HasPrefix(out, "3.2.") {
+		branch = func(string) string { return "env" }
+	}
 	managed, autonomous := w.managed().spoke, w.autonomous().spoke
 	w.runCommitServer(t, managed.CommitServer, autonomous.CommitServer)
 	name := "hydrated-" + now()
@@ -35,7 +41,7 @@ func TestHydrator_TwoAgentsPushToOneBranch(t *testing.T) {
 		unstructured.RemoveNestedField(o, "spec", "source")
 		if err := unstructured.SetNestedMap(o, map[string]any{
 			"drySource":  map[string]any{"repoURL": url, "targetRevision": "main", "path": "dry/" + mode},
-			"syncSource": map[string]any{"targetBranch": "env", "path": "live-" + mode},
+			"syncSource": map[string]any{"targetBranch": branch(mode), "path": "live-" + mode},
 		}, "spec", "sourceHydrator"); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +71,7 @@ func TestHydrator_TwoAgentsPushToOneBranch(t *testing.T) {
 	own := autonomous.app(lab.ArgoCDNamespace, name)
 	own.create(t, spec("autonomous", "in-cluster"))
 
-	var tips []string
+	tips := map[string][]string{} // by branch
 	for i, greeting := range []string{"first", "second"} {
 		if i > 0 {
 			dry(greeting)
@@ -90,20 +96,26 @@ func TestHydrator_TwoAgentsPushToOneBranch(t *testing.T) {
 				return nil
 			})
 		}
-		tip, err := repo.Resolve(t.Context(), "env")
-		if err != nil {
-			t.Fatal(err)
-		}
-		tips = append(tips, tip)
-	}
-	for _, tip := range tips {
-		if out, err := exec.CommandContext(t.Context(), "git", "-C", repo.Dir(), "merge-base", "--is-ancestor", tip, "env").CombinedOutput(); err != nil {
-			t.Errorf("commit %s was lost: %v %s", tip, err, out)
+		for _, mode := range []string{"managed", "autonomous"} {
+			tip, err := repo.Resolve(t.Context(), branch(mode))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tips[branch(mode)] = append(tips[branch(mode)], tip)
 		}
 	}
-	files, err := repo.Files(t.Context(), "env")
-	if err != nil || !slices.Contains(files, "live-managed/manifest.yaml") || !slices.Contains(files, "live-autonomous/manifest.yaml") {
-		t.Errorf("the branch has %v, %v", files, err)
+	for branch, commits := range tips {
+		for _, tip := range commits {
+			if out, err := exec.CommandContext(t.Context(), "git", "-C", repo.Dir(), "merge-base", "--is-ancestor", tip, branch).CombinedOutput(); err != nil {
+				t.Errorf("commit %s of %s was lost: %v %s", tip, branch, err, out)
+			}
+		}
+	}
+	for _, mode := range []string{"managed", "autonomous"} {
+		files, err := repo.Files(t.Context(), branch(mode))
+		if err != nil || !slices.Contains(files, "live-"+mode+"/manifest.yaml") {
+			t.Errorf("branch %s has %v, %v", branch(mode), files, err)
+		}
 	}
 
 	app.delete(t)
