@@ -22,6 +22,9 @@ var refused = map[string]string{
 // serves lists commands that run until they are interrupted, with their first output.
 var serves = map[string]string{"argocd-agentctl fleet": "http://127.0.0.1:"}
 
+// forced lists commands that need an agent in sync. The commands before them have just disconnected it.
+var forced = map[string]bool{"argocd-agentctl agent reconfigure w1 --mode autonomous": true}
+
 var console = regexp.MustCompile(`(?m)^ *\$ (argocd-agentctl .*)$`)
 
 // commandsOfThePages runs the commands of the pages about operation, in order, while w1 is connected. It confirms all
@@ -33,7 +36,11 @@ func commandsOfThePages(t *testing.T, l *lab.Lab, ctl string) {
 		for _, found := range console.FindAllStringSubmatch(read(t, "../../docs", page), -1) {
 			tried++
 			line := found[1]
-			command := l.Command(t.Context(), "sh", "-c", line+yes(t, ctl, line))
+			flags := yes(t, ctl, line)
+			if forced[line] {
+				flags += " --force"
+			}
+			command := l.Command(t.Context(), "sh", "-c", line+flags)
 			command.Env = append(command.Env, "PATH="+strings.TrimSuffix(ctl, "/argocd-agentctl")+":"+path(command.Env), "ARGOCD_AGENT_PRINCIPAL_CONTEXT=hub")
 			if what := serves[line]; what != "" {
 				served(t, l, command, line, what)
