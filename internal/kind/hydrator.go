@@ -33,6 +33,20 @@ func PushesTo(app *Object) string {
 	return ""
 }
 
+// PushedBranch returns a repository and the branch to which a source hydrator pushes there, as one key. It is empty if the
+// Application has no source hydrator.
+func PushedBranch(app *Object) string {
+	to := PushesTo(app)
+	if to == "" {
+		return ""
+	}
+	branch := rawjson.Text(app.Get("spec", "sourceHydrator", "hydrateTo", "targetBranch"))
+	if branch == "" {
+		branch = rawjson.Text(app.Get("spec", "sourceHydrator", "syncSource", "targetBranch"))
+	}
+	return NormalizeRepoURL(to) + " " + branch
+}
+
 // PushesWith reports whether an Application pushes with the credentials of a Secret: both have the same AppProject, and the
 // URL matches. A Secret without a project is for none.
 func PushesWith(app, secret *Object) bool {

@@ -22,6 +22,7 @@ type cache struct {
 	// By AppProject: Applications with a source hydrator, and Secrets with credentials to push.
 	hydrated index
 	writers  index
+	branches index // Applications by the branch to which their source hydrator pushes
 }
 
 // index lists objects by a field, sorted by name. An agent has few objects and there are thousands of agents: a map per
@@ -38,7 +39,7 @@ type objectName struct{ namespace, name string }
 
 // newCache returns an empty cache. If there are namespaces, Applications are watched in each of them by itself.
 func newCache(resources []kind.Resource, namespaces []string) *cache {
-	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}, hydrated: index{}, writers: index{}}
+	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}, hydrated: index{}, writers: index{}, branches: index{}}
 	for _, r := range resources {
 		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, parts: newParts(nil)}
 		if r == kind.Applications {
@@ -74,6 +75,7 @@ func (c *cache) put(r kind.Resource, o *kind.Object) (old *kind.Object, changed 
 		c.byDestination.move(old, o, kind.DestinationOf)
 		c.byProject.move(old, o, kind.ProjectOf)
 		c.hydrated.move(old, o, pushingProject)
+		c.branches.move(old, o, kind.PushedBranch)
 	}
 	if r == kind.Secrets {
 		c.writers.move(old, o, writerProject)
@@ -91,6 +93,7 @@ func (c *cache) drop(ref kind.Ref) {
 		c.byDestination.drop(kind.DestinationOf(old), old)
 		c.byProject.drop(kind.ProjectOf(old), old)
 		c.hydrated.drop(pushingProject(old), old)
+		c.branches.drop(kind.PushedBranch(old), old)
 	}
 	if ref.Resource == kind.Secrets && old != nil {
 		c.writers.drop(writerProject(old), old)

@@ -166,3 +166,34 @@ func TestHydrator_ConditionNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// Since Argo CD v3.3, two clusters that push to one branch skip manifests of each other.
+func TestHydrator_ConditionNamesOtherAgentOfBranch(t *testing.T) {
+	p := pushingPair(t, true)
+	p.step(kind.Hub, Register{Agent: kind.Agent{Name: "w2", Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: "w2", Server: "https://proxy:9090?agentName=w2"}})
+	p.user(kind.Hub, secretRef("push"), writeSecret("default"))
+	p.user(kind.Hub, ref("w1", "a"), hydratedApp("a"))
+	p.user(kind.Hub, ref("w1", "b"), hydratedApp("b")) // of the same agent, and the next one too
+	p.user(kind.Hub, ref("w1", "d"), strings.Replace(hydratedApp("d"), `"destination":{"name":"w1"`, `"destination":{"server":"https://proxy:9090?agentName=w1"`, 1))
+	p.connect()
+	if got := p.hydratorCondition(); got != "" {
+		t.Fatalf("one agent with two Applications: %s", got)
+	}
+	other := strings.NewReplacer(`"namespace":"w1"`, `"namespace":"w2"`, `"name":"w1"`, `"name":"w2"`).Replace(hydratedApp("c"))
+	p.user(kind.Hub, ref("w2", "c"), other)
+	p.edit(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision")
+	p.waitSeconds(60)
+	if got := p.hydratorCondition(); !strings.Contains(got, "agent w2 pushes to the same branch") {
+		t.Fatalf("two agents: %q", got)
+	}
+	p.edit(kind.Hub, ref("w1", "a"), `"own"`, "spec", "sourceHydrator", "syncSource", "targetBranch")
+	p.waitSeconds(60)
+	if got := p.hydratorCondition(); got != "" {
+		t.Errorf("another branch: %s", got)
+	}
+	p.edit(kind.Hub, ref("w1", "a"), `{"targetBranch":"env"}`, "spec", "sourceHydrator", "hydrateTo")
+	p.waitSeconds(60)
+	if got := p.hydratorCondition(); got == "" {
+		t.Error("the branch of hydrateTo does not count")
+	}
+}
