@@ -40,14 +40,12 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 // decided reports whether an Application of the hub can be published. While its AppProject is unknown it cannot, and
 // what was published before stays.
 func (l *agentSync) decided(was, is *kind.Object) bool {
-	ref := refOf(kind.Applications, is)
 	_, placement, _ := kind.Place(is, &l.env)
 	switch {
-	case placement == kind.Undecided:
-		l.reconciler.placements.undecided[ref] = true
+	case placement == kind.Undecided: // reconcileApplication records it
 		return false
 	case placement == kind.NotPlaced && was != nil && kind.ShowsFrozen(is):
-		l.reconciler.clearFrozen(ref) // it has left the agent
+		l.reconciler.clearFrozen(refOf(kind.Applications, is)) // it has left the agent
 	}
 	return true
 }

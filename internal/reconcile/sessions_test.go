@@ -7,6 +7,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // sendHello has an agent say hello that has seen this much of the hub, and reports whether the session begins.
@@ -309,6 +310,50 @@ func TestSchema_RepeatedReportChecksNothing(t *testing.T) {
 	}
 	if !rechecked("2") {
 		t.Error("not written again although the schema has changed")
+	}
+}
+
+// The CRD was upgraded while the agent was down. The field that it dropped arrives, also if the session opens before the
+// agent has read its Applications.
+func TestSchema_ChangeDuringRestartIsNoticed(t *testing.T) {
+	for _, first := range []string{"list", "session"} {
+		p := newPair(t, kind.Managed)
+		prunes := true
+		p.hook = func(side kind.Side, w Write) bool {
+			if side != kind.Spoke || w.Ref.Resource != kind.Applications || w.Verb == Delete || !prunes {
+				return false
+			}
+			body, err := rawjson.Remove(w.Object.Raw(), "spec", "experimental")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.step(side, WriteResult{ID: w.ID, Object: p.stores[side].put(w.Ref, body, w.Verb == Create)})
+			return true
+		}
+		p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: "1"})
+		p.connect()
+		p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+		p.edit(kind.Hub, ref("w1", "a"), `{"flag":true}`, "spec", "experimental")
+		p.advanceTime(60 * engine.Second)
+		if p.replica().Get("spec", "experimental") != nil {
+			t.Fatal("the field is stored")
+		}
+		prunes = false
+		p.sides[kind.Spoke] = New(p.sides[kind.Spoke].cfg)
+		p.step(kind.Spoke, Schema{Resource: kind.Applications, Version: "2"})
+		if first == "list" {
+			p.lists(kind.Spoke, Resources()...)
+			p.reconnect()
+		} else {
+			p.reconnect()
+			p.lists(kind.Spoke, Resources()...)
+		}
+		for range 20 {
+			p.advanceTime(60 * engine.Second)
+		}
+		if p.replica().Get("spec", "experimental") == nil {
+			t.Errorf("%s first: the field does not arrive", first)
+		}
 	}
 }
 

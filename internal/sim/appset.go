@@ -71,7 +71,7 @@ func (a *appset) reconcile() {
 		})
 	}
 	for _, o := range a.w.hub.st.list(kind.Applications) {
-		if o.Namespace() == a.ns && o.Label("appset") == a.name && a.members[o.Name()] == "" && !o.IsDeleting() {
+		if o.Namespace() == a.ns && o.Label("appset") == a.name && o.Get("metadata", "ownerReferences") != nil && a.members[o.Name()] == "" && !o.IsDeleting() {
 			a.w.hub.remove(appsetName, refOf(kind.Applications, o))
 		}
 	}

@@ -12,26 +12,28 @@ import (
 // ledger remembers what the owners of things have done, so that the guards can report whether what the product does has
 // a reason. It knows the contract, not the product.
 type ledger struct {
-	w            *world
-	now          map[string]bool        // "uid@agent": the owner publishes this object to this agent
-	placed       map[string]bool        // ... or has at some time
-	left         map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
-	back         map[string]engine.Time // ... and has begun again, at this time
-	agreed       map[string]bool        // ... and a user has agreed to its removal
-	agreedCopy   map[string]bool        // UID of a replica whose removal a user has agreed to, although its source has another replica
-	gaveUp       map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
-	sources      map[string]string      // UID of a spoke's copy → that of the hub's Application
-	cascade      map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
-	order        map[string][]uint64    // "uid/revision": the turns at which the owner came to it
-	frozenFor    map[string]bool        // "uid@agent": it is frozen for this agent
-	wasFrozen    map[string]bool        // ... or was before
-	might        map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
-	deleted      map[string]bool        // UIDs of what a user has deleted, with or without resources
-	goneFromHub  map[string]bool        // UIDs of Applications that a user has deleted on the hub
-	children     map[string]bool        // "uid@agent": Argo CD deployed this Application on the agent's cluster for another one
-	local        map[string]bool        // UIDs of Applications deleted with their resources on a spoke
-	syncRequests map[string]*syncRequest
-	asked        map[string]bool // operations that a user terminated
+	w             *world
+	now           map[string]bool        // "uid@agent": the owner publishes this object to this agent
+	placed        map[string]bool        // ... or has at some time
+	left          map[string]bool        // ... and has stopped doing so, or lost it and a user has agreed to that
+	back          map[string]engine.Time // ... and has begun again, at this time
+	agreed        map[string]bool        // ... and a user has agreed to its removal
+	agreedCopy    map[string]bool        // UID of a replica whose removal a user has agreed to, although its source has another replica
+	gaveUp        map[string]bool        // UIDs of what an owner has ceased to publish to an agent at some time
+	sources       map[string]string      // UID of a spoke's copy → that of the hub's Application
+	cascade       map[string]bool        // UIDs of Applications seen deleting with a resources finalizer
+	order         map[string][]uint64    // "uid/revision": the turns at which the owner came to it
+	cascadeFrozen map[string]bool        // UIDs of Applications seen deleting so while they were frozen
+	frozenAt      map[string]engine.Time // "uid@agent": when it was frozen
+	frozenFor     map[string]bool        // "uid@agent": it is frozen for this agent
+	wasFrozen     map[string]bool        // ... or was before
+	might         map[string]bool        // "uid/revision@agent": the hub had this spec while it might run there
+	deleted       map[string]bool        // UIDs of what a user has deleted, with or without resources
+	goneFromHub   map[string]bool        // UIDs of Applications that a user has deleted on the hub
+	children      map[string]bool        // "uid@agent": Argo CD deployed this Application on the agent's cluster for another one
+	local         map[string]bool        // UIDs of Applications deleted with their resources on a spoke
+	syncRequests  map[string]*syncRequest
+	asked         map[string]bool // operations that a user terminated
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
 	last      map[string]uint64      // ... and last
@@ -58,11 +60,12 @@ type syncRequest struct {
 	ranIn   int    // life of the agent
 	ranAt   string // and its cluster: an Application may move
 	refused bool
+	late    bool // it was written by a call that had timed out: its agent could not know that
 	excused bool // the Application, or the record of the click, was lost with a store or by hand
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}}
@@ -77,6 +80,11 @@ func (l *ledger) track(c *cluster, ch change) {
 	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && tracked(o) {
 		l.children[o.UID()+"@"+c.spoke.agent.Name] = true
 	}
+	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && l.w.late {
+		if k := l.syncRequests[infoOf(decode(o)["operation"], requestInfo)]; k != nil {
+			k.late = true
+		}
+	}
 	if c.hub && ch.ref.Resource == kind.Applications {
 		if o == nil {
 			l.goneFromHub[ch.old.UID()] = true // a user deleted it
@@ -86,7 +94,9 @@ func (l *ledger) track(c *cluster, ch change) {
 	}
 	switch {
 	case o == nil:
-	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && !(c.hub && l.frozen(ch.ref, o)):
+	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && c.hub && l.frozen(ch.ref, o):
+		l.cascadeFrozen[o.UID()] = true
+	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade):
 		if !l.cascade[o.UID()] {
 			l.cascadeAt[o.UID()] = l.w.now
 		}
@@ -149,6 +159,9 @@ func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 	sent := o != nil && l.w.sentTo(s, r, o)
 	key := uid + "@" + s.agent.Name
 	if o != nil && !sent && l.w.frozen(s, r, o) {
+		if !l.frozenFor[key] {
+			l.frozenAt[key] = l.w.now
+		}
 		l.frozenFor[key], l.wasFrozen[key] = true, true
 		if l.w.consentedBefore(s, r, o) {
 			l.placed[key], l.might[specOf(o)+"@"+s.agent.Name] = true, true
@@ -284,7 +297,7 @@ func (l *ledger) ran(c *cluster, r kind.Ref, t tree, operation tree) {
 	}
 	k.ranOn, k.ranIn, k.ranAt = uid, life, c.name
 	l.w.check(k.runs == 1 || again, "click %s on %s has run %d times", id, short(k.ref), k.runs)
-	l.w.check(!k.refused, "click %s on %s was reported as refused, and runs", id, short(k.ref))
+	l.w.check(!k.refused || k.late, "click %s on %s was reported as refused, and runs", id, short(k.ref))
 }
 
 // refusals notes when the hub says that an operation was not carried out.
@@ -333,6 +346,9 @@ func (l *ledger) cascaded(c *cluster, r kind.Ref, t tree) {
 func (l *ledger) mayCascade(s *spoke, source string) bool {
 	if l.cascade[source] {
 		return true
+	}
+	if l.cascadeFrozen[source] && !l.w.settled(s, l.frozenAt[source+"@"+s.agent.Name]) {
+		return true // a principal may not know yet that it is frozen
 	}
 	at, again := l.back[source]
 	return again && !l.w.settled(s, at)

@@ -52,7 +52,7 @@ func (w *world) expectRevert(s *spoke, r kind.Ref, before *kind.Object) {
 }
 
 // mustRevert reports whether an agent without a session has all that it needs to restore an object: it has met the hub, it
-// is the latest process, nothing interferes, and the hub has not changed the object since it was written. An object that the
+// is the latest process, nothing interferes or keeps changing the object back, and the hub has not changed the object since it was written. An object that the
 // hub has frozen or given up in between, or that users have labeled to be ignored, stays as it is.
 func (w *world) mustRevert(s *spoke, copied kind.Ref, before *kind.Object) bool {
 	p, c := s.process, s.cluster
@@ -63,7 +63,7 @@ func (w *world) mustRevert(s *spoke, copied kind.Ref, before *kind.Object) bool 
 	}
 	key := before.Annotation(sourceKey) + "@" + s.agent.Name
 	_, again := w.ledger.back[key]
-	if again || !w.ledger.now[key] || w.ledger.wasFrozen[key] || before.Label(ignoreKey) != "" {
+	if again || !w.ledger.now[key] || w.ledger.wasFrozen[key] || before.Label(ignoreKey) != "" || s.ctl.fights[copied.Name] {
 		return false
 	}
 	for _, r := range w.hub.applications(func(o *kind.Object) bool { return o.UID() == before.Annotation(sourceKey) }) {
