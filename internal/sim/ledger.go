@@ -71,27 +71,19 @@ func newLedger(w *world) *ledger {
 		clustered: map[string]engine.Time{}}
 }
 
-// track follows a change in a cluster.
-func (l *ledger) track(c *cluster, ch change) {
-	if c.spoke != nil && c.spoke.stranger {
+// trackLate notes an operation that a call wrote after it had timed out.
+func (l *ledger) trackLate(c *cluster, ch change) {
+	if c.hub || ch.ref.Resource != kind.Applications || ch.new == nil || !l.w.late {
 		return
 	}
+	if k := l.syncRequests[infoOf(decode(ch.new)["operation"], requestInfo)]; k != nil {
+		k.late = true
+	}
+}
+
+// trackCascade notes what is deleted with its resources.
+func (l *ledger) trackCascade(c *cluster, ch change) {
 	o := ch.new
-	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && tracked(o) {
-		l.children[o.UID()+"@"+c.spoke.agent.Name] = true
-	}
-	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && l.w.late {
-		if k := l.syncRequests[infoOf(decode(o)["operation"], requestInfo)]; k != nil {
-			k.late = true
-		}
-	}
-	if c.hub && ch.ref.Resource == kind.Applications {
-		if o == nil {
-			l.goneFromHub[ch.old.UID()] = true // a user deleted it
-		} else {
-			delete(l.goneFromHub, o.UID()) // a backup may have brought it back
-		}
-	}
 	switch {
 	case o == nil:
 	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && c.hub && l.frozen(ch.ref, o):
@@ -105,6 +97,26 @@ func (l *ledger) track(c *cluster, ch change) {
 		delete(l.cascade, o.UID())
 		l.back[o.UID()] = l.w.now
 	}
+}
+
+// track follows a change in a cluster.
+func (l *ledger) track(c *cluster, ch change) {
+	if c.spoke != nil && c.spoke.stranger {
+		return
+	}
+	o := ch.new
+	if !c.hub && ch.ref.Resource == kind.Applications && o != nil && tracked(o) {
+		l.children[o.UID()+"@"+c.spoke.agent.Name] = true
+	}
+	l.trackLate(c, ch)
+	if c.hub && ch.ref.Resource == kind.Applications {
+		if o == nil {
+			l.goneFromHub[ch.old.UID()] = true // a user deleted it
+		} else {
+			delete(l.goneFromHub, o.UID()) // a backup may have brought it back
+		}
+	}
+	l.trackCascade(c, ch)
 	if o == nil {
 		o = ch.old
 	} else if ch.ref.Resource == kind.Applications && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), o.Get("spec"))) {
