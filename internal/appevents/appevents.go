@@ -130,13 +130,13 @@ func (w *Writer) Run(ctx context.Context) error {
 		case <-w.wake:
 		}
 		for w.waiting() {
-			for _, e := range w.next(time.Now()) {
-				w.write(ctx, e)
-			}
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-time.After(interval):
+			}
+			for _, e := range w.next(time.Now()) {
+				w.write(ctx, e)
 			}
 		}
 	}
