@@ -28,6 +28,7 @@ type hub struct {
 	t      *testing.T
 	writer *Writer
 	core   *reconcile.Reconciler
+	owner  sync.Mutex // of core
 
 	mu      sync.Mutex
 	events  map[string]map[string]any // by path
@@ -44,7 +45,7 @@ func newHub(t *testing.T, off bool) *hub {
 	}
 	h.core = reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "hub"})
 	for _, agent := range []string{"w1", "w2"} {
-		h.core.Step(0, reconcile.Register{Agent: kind.Agent{Name: agent, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: agent, Server: "https://proxy?agentName=" + agent}})
+		h.step(reconcile.Register{Agent: kind.Agent{Name: agent, Mode: kind.Managed, Mapping: kind.ByNamespace, HubNamespace: agent, Server: "https://proxy?agentName=" + agent}})
 	}
 	project := h.parse(`{"metadata":{"name":"default","namespace":"argocd","uid":"p","resourceVersion":"1"},"spec":{"destinations":[{"name":"*","namespace":"*"}],"sourceNamespaces":["*"]}}`)
 	for _, r := range reconcile.Resources() {
@@ -52,13 +53,15 @@ func newHub(t *testing.T, off bool) *hub {
 		if r == kind.AppProjects {
 			list.Objects = []*kind.Object{project}
 		}
-		h.core.Step(0, list)
+		h.step(list)
 	}
 	h.application("w1", "web")
 	h.application("w2", "web")
 	h.session("w1", 1)
 	h.session("w2", 2)
 	h.writer = New(Config{Off: off, Client: client, Log: slog.New(slog.DiscardHandler), Do: func(_ context.Context, f func(*reconcile.Reconciler)) error {
+		h.owner.Lock()
+		defer h.owner.Unlock()
 		f(h.core)
 		return nil
 	}})
@@ -67,6 +70,12 @@ func newHub(t *testing.T, off bool) *hub {
 	running.Go(func() { _ = h.writer.Run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	return h
+}
+
+func (h *hub) step(in reconcile.Input) {
+	h.owner.Lock()
+	defer h.owner.Unlock()
+	h.core.Step(0, in)
 }
 
 func (h *hub) parse(text string) *kind.Object {
@@ -79,13 +88,13 @@ func (h *hub) parse(text string) *kind.Object {
 }
 
 func (h *hub) application(namespace, name string) {
-	h.core.Step(0, reconcile.Observed{Resource: kind.Applications, Object: h.parse(fmt.Sprintf(
+	h.step(reconcile.Observed{Resource: kind.Applications, Object: h.parse(fmt.Sprintf(
 		`{"metadata":{"name":%[2]q,"namespace":%[1]q,"uid":"%[1]s-%[2]s","resourceVersion":"2"},"spec":{"project":"default","destination":{"name":%[1]q}}}`, namespace, name))})
 }
 
 func (h *hub) session(agent string, id uint64) {
-	h.core.Step(0, reconcile.FromPeer{Agent: agent, Input: engine.Connected{Session: id, Store: engine.Store{UID: "hub", Revision: 2}}})
-	h.core.Step(0, reconcile.FromPeer{Agent: agent, Input: engine.Received{Session: id, Message: engine.Hello{Epoch: engine.Epoch{Incarnation: id}, ClusterUID: agent, Mode: "managed",
+	h.step(reconcile.FromPeer{Agent: agent, Input: engine.Connected{Session: id, Store: engine.Store{UID: "hub", Revision: 2}}})
+	h.step(reconcile.FromPeer{Agent: agent, Input: engine.Received{Session: id, Message: engine.Hello{Epoch: engine.Epoch{Incarnation: id}, ClusterUID: agent, Mode: "managed",
 		Protocol: engine.Range{Min: 1, Max: 1}, Projection: engine.Range{Min: 1, Max: 1}, Store: engine.Store{UID: agent, Revision: 1}}}})
 }
 
