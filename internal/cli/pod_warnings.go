@@ -67,18 +67,23 @@ func (c *cluster) podWarnings(ctx context.Context, component string, timeout tim
 	return found, answered, err
 }
 
-// healthOf returns the verbose health output of a pod.
-func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error) {
-	port := ""
+// portNamed returns the number of a port of a pod.
+func portNamed(pod *corev1.Pod, name string) (string, error) {
 	for _, container := range pod.Spec.Containers {
-		for _, one := range container.Ports {
-			if one.Name == "healthz" {
-				port = strconv.Itoa(int(one.ContainerPort))
+		for _, port := range container.Ports {
+			if port.Name == name {
+				return strconv.Itoa(int(port.ContainerPort)), nil
 			}
 		}
 	}
-	if port == "" {
-		return "", errors.New("no port named healthz")
+	return "", errors.New("no port named " + name)
+}
+
+// healthOf returns the verbose health output of a pod.
+func (c *cluster) healthOf(ctx context.Context, pod *corev1.Pod) (string, error) {
+	port, err := portNamed(pod, "healthz")
+	if err != nil {
+		return "", err
 	}
 	text, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name+":"+port).
 		SubResource("proxy").Suffix("healthz").Param("verbose", "true").MaxRetries(0).DoRaw(ctx)

@@ -374,16 +374,9 @@ func (c *cluster) podLog(ctx context.Context, pod string, previous bool, since t
 
 // podMetrics reads the metrics of a pod through the API server.
 func (c *cluster) podMetrics(ctx context.Context, pod *corev1.Pod) (string, error) {
-	port := ""
-	for _, container := range pod.Spec.Containers {
-		for _, one := range container.Ports {
-			if one.Name == "metrics" {
-				port = strconv.Itoa(int(one.ContainerPort))
-			}
-		}
-	}
-	if port == "" {
-		return "", errors.New("no port named metrics")
+	port, err := portNamed(pod, "metrics")
+	if err != nil {
+		return "", err
 	}
 	stream, err := c.kube.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("pods").Name(pod.Name + ":" + port).
 		SubResource("proxy").Suffix("metrics").MaxRetries(0).Stream(ctx)

@@ -39,13 +39,13 @@ func (ChildKind) Traits() Traits {
 
 func (ChildKind) Matches(*Object) bool { return true }
 
-// maxGenerations bounds the Applications between a child and its managed Application.
-const maxGenerations = 8
+// MaxGenerations bounds the Applications between a child and its managed Application.
+const MaxGenerations = 8
 
 // IsChild reports whether an Application of the workload cluster is a child that the hub shows: a managed Application, or
 // another child, deploys it.
 func IsChild(o *Object, w *Env) bool {
-	return w.Side == Spoke && w.Agent.Mode == Managed && w.Agent.Children && selected(o, w) && descends(o, w, maxGenerations)
+	return w.Side == Spoke && w.Agent.Mode == Managed && w.Agent.Children && selected(o, w) && descends(o, w, MaxGenerations)
 }
 
 func descends(o *Object, w *Env, generations int) bool {

@@ -8,9 +8,6 @@ import (
 
 // This file publishes child Applications of a managed spoke when their parents change. See kind.ChildKind.
 
-// maxGenerations bounds the generations of children below an Application.
-const maxGenerations = 8
-
 // notifyChildren publishes the children of an Application again, or withdraws them, if it became or is no longer one that
 // has published children.
 func (l *agentSync) notifyChildren(was, is *kind.Object, generations int) {

@@ -158,7 +158,7 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 	for _, l := range n.affectedSyncs(r, was, is) {
 		l.notify(r, was, is, watched)
 		if r == kind.Applications {
-			l.notifyChildren(was, is, maxGenerations)
+			l.notifyChildren(was, is, kind.MaxGenerations)
 		}
 	}
 	if n.cfg.Side == kind.Hub {
