@@ -43,6 +43,7 @@ type applicationEvents struct {
 	agent    *agent
 	sessions chan *transport.Conn // of one: the newest session
 	since    time.Time            // of the Events that are sent
+	wake     chan struct{}        // something waits to be sent
 	logged   logonce.One
 
 	mu      sync.Mutex
@@ -50,7 +51,7 @@ type applicationEvents struct {
 }
 
 func newApplicationEvents(a *agent) *applicationEvents {
-	return &applicationEvents{agent: a, sessions: make(chan *transport.Conn, 1), since: time.Now().Add(-eventAge)}
+	return &applicationEvents{agent: a, sessions: make(chan *transport.Conn, 1), wake: make(chan struct{}, 1), since: time.Now().Add(-eventAge)}
 }
 
 // opened is called at the start of each session.
@@ -84,8 +85,9 @@ func (e *applicationEvents) serve(ctx context.Context, c *transport.Conn) {
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	reader.Go(func() { e.read(ctx) })
-	tick := time.NewTicker(eventInterval)
-	defer tick.Stop()
+	if e.waiting() { // of the session before
+		e.wakeUp()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,12 +95,36 @@ func (e *applicationEvents) serve(ctx context.Context, c *transport.Conn) {
 		case <-c.Done():
 			cancel()
 			return
-		case <-tick.C:
-			if c.Queued() < maxEventQueue {
-				e.send(ctx, c)
-			}
+		case <-e.wake:
+		}
+		select { // Events that come together are sent together
+		case <-ctx.Done():
+			return
+		case <-c.Done():
+			cancel()
+			return
+		case <-time.After(eventInterval):
+		}
+		if c.Queued() < maxEventQueue {
+			e.send(ctx, c)
+		}
+		if e.waiting() {
+			e.wakeUp()
 		}
 	}
+}
+
+func (e *applicationEvents) wakeUp() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it will wake up
+	}
+}
+
+func (e *applicationEvents) waiting() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.pending.events) > 0
 }
 
 var eventResource = kind.Resource{Version: "v1", Plural: "events", Kind: "Event"}
@@ -126,6 +152,7 @@ func (e *applicationEvents) add(o *kind.Object) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.pending.add(one)
+		e.wakeUp()
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
-// TreeOnHub returns the cached resource tree of an agent's Application with Applications named as on the hub, so that those of an app-of-apps link to their replicas.
+// TreeOnHub returns the cached resource tree of an agent's Application with Applications named as on the hub, so that
+// those of an app-of-apps link to their replicas.
 func TreeOnHub(tree []byte, w *Env) []byte {
 	rename := func(list []byte) []byte { return renameApplications(list, w.HubNameOf) }
 	nodes := func(list []byte) []byte { return eachEdited(rename(list), rename, "parentRefs") }
