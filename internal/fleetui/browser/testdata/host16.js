@@ -1,0 +1,4 @@
+import {render} from 'react-dom';
+import {provide} from './host.js';
+
+provide(render);

@@ -1,0 +1,2 @@
+// Argo CD provides React to extensions.
+module.exports = window.React;
