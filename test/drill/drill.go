@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/gitserver"
+	"github.com/argocd-agent/argocd-agent/lab/product"
+)
+
+type options struct {
+	seed     uint64
+	steps    int
+	duration time.Duration // if not 0, instead of steps
+	older    string        // binary of another release; may be empty
+	restores bool          // from snapshots, at the end
+	out      io.Writer
+}
+
+// stepsBetweenChecks is the number of faults after which everything is repaired and compared.
+const stepsBetweenChecks = 5
+
+// drill is a fleet of two agents with what users did.
+type drill struct {
+	options
+	random  *rand.Rand
+	lab     *lab.Lab
+	product *product.Product
+	binary  string // symbolic link that the programs are started with
+	current string // binary of this tree
+	sites   map[string]*site
+	repo    string // URL
+	number  int    // of the last edit
+	apps    []*app
+	samples []sample
+}
+
+func (d *drill) printf(format string, args ...any) {
+	fmt.Fprintf(d.out, "%s  %s\n", time.Now().UTC().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// run starts everything, runs the drill and stops everything.
+func run(ctx context.Context, o options) (err error) {
+	d := &drill{options: o, random: rand.New(rand.NewPCG(o.seed, 0)), sites: map[string]*site{}}
+	folder, err := os.MkdirTemp("", "drill-")
+	if err != nil {
+		return err
+	}
+	keep := false
+	defer func() {
+		if !keep {
+			_ = os.RemoveAll(folder)
+		}
+	}()
+	defer d.stop()
+	if err := d.start(ctx, folder); err != nil {
+		return err
+	}
+	if err := errors.Join(d.breakAndCompare(ctx), d.restored(ctx)); err != nil {
+		keep = true
+		saved := filepath.Join(folder, "failure")
+		return errors.Join(fmt.Errorf("seed %d: %w", o.seed, err), d.lab.Save(context.WithoutCancel(ctx), saved), fmt.Errorf("logs and objects are in %s", saved))
+	}
+	d.printSamples()
+	return nil
+}
+
+func (d *drill) start(ctx context.Context, folder string) (err error) {
+	d.printf("seed %d: building and starting three clusters", d.seed)
+	if d.current, err = product.Build(ctx, folder); err != nil {
+		return err
+	}
+	d.binary = filepath.Join(folder, "program")
+	if err := os.Symlink(d.current, d.binary); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "lab-") // a short path: gpg-agents open sockets in it
+	if err != nil {
+		return err
+	}
+	if d.lab, err = lab.Up(ctx, lab.Options{Dir: dir, WhilePID: os.Getpid(), Ephemeral: true}); err != nil {
+		return err
+	}
+	if d.product, err = product.New(d.lab, d.binary); err != nil {
+		return err
+	}
+	store, err := d.lab.Repositories()
+	if err != nil {
+		return err
+	}
+	if _, err := store.Create(ctx, "drill", gitserver.RepoOptions{Sample: gitserver.SamplePlain}); err != nil {
+		return err
+	}
+	d.repo = d.lab.RepoURL("drill")
+	if err := product.PrepareHub(ctx, d.lab); err != nil {
+		return err
+	}
+	if err := d.product.StartPrincipal(ctx); err != nil {
+		return err
+	}
+	d.sites[hubName] = newSite(d.lab.Hub())
+	for _, mode := range []string{managed, autonomous} {
+		d.sites[mode] = newSite(d.lab.Cluster(mode))
+		a, err := d.product.StartAgent(ctx, mode, mode)
+		if err != nil {
+			return err
+		}
+		if err := a.Connected(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *drill) stop() {
+	if d.product != nil {
+		d.product.Close()
+	}
+	if d.lab != nil {
+		_ = d.lab.Down(context.Background())
+	}
+}
+
+// breakAndCompare injects faults and compares from time to time.
+func (d *drill) breakAndCompare(ctx context.Context) error {
+	for range 4 { // something to edit
+		d.create(ctx, managed)
+		d.create(ctx, autonomous)
+	}
+	if err := d.compare(ctx); err != nil {
+		return err
+	}
+	faults, began := d.faults(), time.Now()
+	for step := 1; ; step++ {
+		f := faults[d.random.IntN(len(faults))]
+		d.printf("step %d: %s", step, f.name)
+		repair, err := f.inject(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		d.editSome(ctx, 3+d.random.IntN(5))
+		if err := repair(ctx); err != nil {
+			return fmt.Errorf("repair after %s: %w", f.name, err)
+		}
+		d.editSome(ctx, d.random.IntN(3))
+		last := step >= d.steps
+		if d.duration > 0 {
+			last = time.Since(began) >= d.duration
+		}
+		if step%stepsBetweenChecks == 0 || last {
+			if err := d.compare(ctx); err != nil {
+				return fmt.Errorf("after step %d: %w", step, err)
+			}
+			if err := d.sample(ctx, time.Since(began)); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// restored restores each cluster from an older snapshot. What the restored cluster no longer has stays on the other side
+// until it is confirmed.
+func (d *drill) restored(ctx context.Context) error {
+	for _, name := range []string{managed, autonomous, hubName} {
+		if !d.restores || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := d.restore(ctx, name); err != nil {
+			return fmt.Errorf("restore %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (d *drill) restore(ctx context.Context, name string) error {
+	snapshot := filepath.Join(filepath.Dir(d.binary), name+".db")
+	if err := d.sites[name].cluster.Snapshot(ctx, snapshot); err != nil {
+		return err
+	}
+	d.printf("%s: snapshot", name)
+	for range 2 {
+		d.create(ctx, managed)
+		d.create(ctx, autonomous)
+	}
+	for range 8 {
+		d.change(ctx)
+	}
+	if err := d.compare(ctx); err != nil {
+		return err
+	}
+	before, err := d.lists(ctx)
+	if err != nil {
+		return err
+	}
+	d.printf("%s: restored from the snapshot", name)
+	if err := d.sites[name].cluster.Restore(ctx, snapshot); err != nil {
+		return err
+	}
+	return d.compareRestored(ctx, name, before)
+}
+
+// sample is the size of the programs at one time.
+type sample struct {
+	after  time.Duration
+	values map[string][2]float64 // by program: MB, goroutines
+}
+
+func (d *drill) programs() map[string]*product.Program {
+	all := map[string]*product.Program{"principal": d.product.Principal}
+	for name, a := range d.product.Agents {
+		all["agent "+name] = &a.Program
+	}
+	return all
+}
+
+func (d *drill) sample(ctx context.Context, after time.Duration) error {
+	s := sample{after: after, values: map[string][2]float64{}}
+	for name, p := range d.programs() {
+		goroutines, err := p.Metric(ctx, "go_goroutines")
+		if err != nil {
+			return err
+		}
+		s.values[name] = [2]float64{float64(p.Status().Memory) / 1e6, goroutines}
+	}
+	d.samples = append(d.samples, s)
+	return nil
+}
+
+func (d *drill) printSamples() {
+	names := []string{"principal", "agent " + managed, "agent " + autonomous}
+	fmt.Fprintf(d.out, "\n%-10s  %s\n", "time", strings.Join(names, " MB, goroutines   ")+" MB, goroutines")
+	for _, s := range d.samples {
+		fmt.Fprintf(d.out, "%-10s", s.after.Round(time.Second))
+		for _, name := range names {
+			fmt.Fprintf(d.out, "  %6.1f %6.0f           ", s.values[name][0], s.values[name][1])
+		}
+		fmt.Fprintln(d.out)
+	}
+}

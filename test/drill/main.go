@@ -1,0 +1,57 @@
+// Command drill breaks real clusters at random while users edit on both sides, and then compares every object.
+//
+// It starts a hub, a managed and an autonomous workload cluster with Argo CD, a principal and two agents. Each step injects
+// a fault: it kills, stops or separates a program, an API server, etcd or Redis, or it fills a disk. Users create, edit,
+// delete and sync Applications at the same time, also on the side that does not own them. From time to time everything is
+// repaired, and the drill waits until both sides are equal. Then it checks that nothing was lost, that nothing was deleted
+// that no user deleted, and that no command ran twice. At the end, each cluster is restored from an older snapshot.
+//
+// The seed selects edits and faults. Timing is that of the machine, so a seed does not repeat a run exactly.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+const usage = `Breaks real clusters while users edit, and then compares every object.
+
+  drill [flags]
+
+  drill                     30 faults, then restores from snapshots, about fifteen minutes
+  drill -seed 7             other edits and faults
+  drill -hours 2            until two hours have passed, with memory and goroutines of all programs
+  drill -older FILE         programs are also replaced by another release of argocd-agent, and back
+
+It prints every fault and edit. If both sides do not become equal, or an object is lost, it prints what differs and exits
+with 1. The logs of all programs are then in the directory that it names.
+
+`
+
+func main() {
+	o := options{out: os.Stderr}
+	var hours float64
+	flag.Uint64Var(&o.seed, "seed", 1, "selects edits and faults")
+	flag.IntVar(&o.steps, "steps", 30, "number of faults")
+	flag.Float64Var(&hours, "hours", 0, "run for this time instead of a number of faults")
+	flag.StringVar(&o.older, "older", "", "binary of another release, for upgrades and downgrades")
+	flag.BoolVar(&o.restores, "restores", true, "restore each cluster from an older snapshot at the end")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	o.duration = time.Duration(hours * float64(time.Hour))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "drill:", err)
+		os.Exit(1)
+	}
+}
