@@ -9,6 +9,7 @@ RUNS     ?= 3
 PART     ?= sync
 FUZZTIME ?= 30s
 ARGOCD   ?=
+LAB_TOOLS ?=
 VERSION  ?=
 IMAGE    ?= argocd-agent/argocd-agent
 KEY      ?= dist/release.key
@@ -18,17 +19,25 @@ ifneq ($(ARGOCD),)
 export ARGOCD_AGENT_LAB_ARGOCD := $(abspath $(ARGOCD))
 endif
 
+# Directory of prebuilt tools of the lab, such as etcd and kube-apiserver. Tools that it does not have are built.
+ifneq ($(LAB_TOOLS),)
+export ARGOCD_AGENT_LAB_TOOLS := $(abspath $(LAB_TOOLS))
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help demo build fmt lint generate test test-fast test-mixed test-all vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build docs release release-check clean
+.PHONY: help demo screenshots build fmt lint generate ui test test-fast test-mixed test-all drill vulncheck mutants sim fuzz bench-engine bench bench-sync bench-live bench-fleet bench-query bench-compare profile-fleet lab-build docs release release-check clean
 
 help: ## list the targets
 	@printf 'Usage: make TARGET\n\n'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## run a hub and two clusters with real Argo CD until interrupted (ARGS=--exit: do not wait)
+demo: ## run a hub and two clusters with real Argo CD until interrupted (ARGS=--exit: do not wait; ARGOCD=, LAB_TOOLS=)
 	@echo 'building the demo (the first run downloads modules, which takes a minute or two)'
 	@hack/fetch ./cmd/... ./lab/cmd/demo
 	@go run ./lab/cmd/demo $(ARGS)
+
+screenshots: ## write pictures of Argo CD's web UI into docs/images (ARGOCD=<directory> with the UI; needs chromium)
+	@go run ./lab/cmd/demo -lab screenshots -screenshots docs/images
 
 build: ## build the binaries into bin/
 	@mkdir -p bin
@@ -44,6 +53,9 @@ fmt: ## format the code and apply fixes of the linters
 generate: ## generate Go code from the .proto files in api/
 	@hack/generate
 
+ui: ## build the fleet view of ui/ into internal/fleetui/dist; needs npm
+	@hack/ui
+
 test: ## run all tests; installs and builds dependencies (ARGOCD=<directory>: use that Argo CD)
 	@hack/test
 
@@ -53,13 +65,18 @@ test-mixed: ## run principals and agents of older commits with those of this tre
 test-fast: ## run unit tests and simulation, about one minute
 	@hack/test -short
 
-test-all: test ## run test, test-mixed, vulncheck if online, fuzz targets, 10,000 seeds, mutants and release-check
+test-all: test ## run test, test-mixed, vulncheck if online, fuzz targets, 10,000 seeds, mutants, drill and release-check
 	@hack/test-mixed
 	@hack/vulncheck --if-online
 	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory sim SEEDS=10000
 	@$(MAKE) --no-print-directory mutants
+	@$(MAKE) --no-print-directory drill
 	@$(MAKE) --no-print-directory release-check
+
+drill: ## break real clusters while users edit, and compare (HOURS=2: a soak, SEED=, ARGS=-h: flags)
+	@go run ./lab/cmd/lab build
+	go run ./test/drill $(if $(SEED),-seed $(SEED)) $(if $(HOURS),-hours $(HOURS)) $(ARGS)
 
 vulncheck: ## fail if the programs call code with a known vulnerability; reads the Go vulnerability database
 	@hack/vulncheck

@@ -43,6 +43,7 @@ type Options struct {
 	Audited    bool      // API servers write an audit log, see Cluster.AuditLog
 	WhilePID   int       // stop the lab when this process ends. If 0, with Down
 	Ephemeral  bool      // delete the directory when the lab ends
+	Tools      []string  // names of the tools to build and link. If empty, all
 	Binary     string    // lab binary that supervises. If empty, it is built from the checkout
 	Progress   io.Writer // If nil, progress is discarded
 }

@@ -18,17 +18,20 @@ import (
 	"github.com/argocd-agent/argocd-agent/lab/internal/tools"
 )
 
-// Build builds missing tools and installs missing packages.
-func Build(ctx context.Context, progress io.Writer) error {
-	_, err := build(ctx, progress)
+// Build builds missing tools and installs missing packages. Without names, it builds all tools.
+func Build(ctx context.Context, progress io.Writer, names ...string) error {
+	_, err := build(ctx, progress, names...)
 	return err
 }
 
-func build(ctx context.Context, progress io.Writer) (tools.Set, error) {
-	if err := debian.Ensure(ctx, debian.This(progress)); err != nil {
+func build(ctx context.Context, progress io.Writer, names ...string) (tools.Set, error) {
+	if err := tools.ExtendPath(); err != nil {
 		return nil, err
 	}
-	builder, err := tools.NewBuilder(progress)
+	if err := debian.Ensure(ctx, debian.This(progress), debian.Lab); err != nil {
+		return nil, err
+	}
+	builder, err := tools.NewBuilder(progress, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +84,7 @@ func prepare(ctx context.Context, options *Options) (model.Spec, error) {
 		return spec, err
 	}
 	spec.Install = filepath.Join(checkout, "install")
-	if spec.Tools, err = build(ctx, options.Progress); err != nil {
+	if spec.Tools, err = build(ctx, options.Progress, options.Tools...); err != nil {
 		return spec, err
 	}
 	kernel.RaiseLimits(options.Progress)

@@ -46,6 +46,7 @@ type fleet struct {
 	roots       *x509.CertPool
 	linkProfile netem.Profile
 	bad         netem.Counters
+	service     service
 
 	mu      sync.Mutex
 	open    map[string]bool // agents with a session → whether it is in sync
@@ -69,6 +70,7 @@ func (f *fleet) add(i int, mode kind.Mode, credentials func(string) (cert, key, 
 	if !f.linkProfile.IsZero() {
 		m.dial = f.linkProfile.Dialer(name, &f.bad)
 	}
+	m.dial = f.service.dialer(m.dial)
 	if m.cert, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
 		return nil, err
 	}
@@ -92,8 +94,8 @@ func (f *fleet) start(ctx context.Context, m *member, server string) {
 	m.done = make(chan struct{})
 	config := agent.Config{
 		Cluster: &rest.Config{Host: "http://memory", Transport: m.cluster}, Namespace: argocd, Version: "bench",
-		Mode: m.mode, Mapping: kind.ByNamespace, Policy: reconcile.Policy{}, Server: server,
-		TLS: f.tls(m), Dial: m.dial,
+		Mode: m.mode, Mapping: kind.ByNamespace, Policy: reconcile.Policy{}, Servers: []string{server},
+		TLS: func(string) (*tls.Config, error) { return f.tls(m)() }, Dial: m.dial,
 		Log: slog.New(slog.DiscardHandler), Jitter: rand.Float64, Reported: func(r reconcile.Report) { f.report(m, r) },
 	}
 	go func() {

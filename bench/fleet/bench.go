@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -143,7 +144,8 @@ func (b *bench) profile(ctx context.Context, part string) error {
 	return nil
 }
 
-// cpuProfile starts a CPU profile of the principal. The returned function waits for its end.
+// cpuProfile starts a CPU profile of the principal, and one of this process with all agents. The returned function waits
+// for their end.
 func (b *bench) cpuProfile(ctx context.Context, name string, span time.Duration) (wait func() error) {
 	if b.profiles == "" {
 		return func() error { return nil }
@@ -154,7 +156,19 @@ func (b *bench) cpuProfile(ctx context.Context, name string, span time.Duration)
 			done <- err
 			return
 		}
-		done <- b.save(ctx, fmt.Sprintf("profile?seconds=%d", max(1, int(span.Seconds()))), filepath.Join(b.profiles, name+".cpu.pprof"))
+		own, err := os.Create(filepath.Join(b.profiles, name+".agents.cpu.pprof"))
+		if err != nil {
+			done <- err
+			return
+		}
+		defer own.Close()
+		if err := pprof.StartCPUProfile(own); err != nil {
+			done <- err
+			return
+		}
+		err = b.save(ctx, fmt.Sprintf("profile?seconds=%d", max(1, int(span.Seconds()))), filepath.Join(b.profiles, name+".cpu.pprof"))
+		pprof.StopCPUProfile()
+		done <- err
 	}()
 	return func() error { return <-done }
 }

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/bench/fleet/memcluster"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -31,7 +34,13 @@ func (b *bench) write(ctx context.Context) error {
 	managed := b.fleet.members[b.agents-n:]
 	if err := parallel(n*b.apps, func(i int) error {
 		m := managed[i/b.apps]
-		return b.hub.create(ctx, application(m.name, appName(i%b.apps), m.name, text(0)))
+		app := application(m.name, appName(i%b.apps), m.name, text(0))
+		if b.size > 0 {
+			if err := unstructured.SetNestedField(app.Object, strings.Repeat("a: b\n", b.size/5), "spec", "source", "helm", "values"); err != nil {
+				return err
+			}
+		}
+		return b.hub.create(ctx, app)
 	}); err != nil {
 		return err
 	}
@@ -58,7 +67,7 @@ func (b *bench) fill(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if b.bare, err = b.living(ctx); err != nil {
+	if b.bare, err = living(ctx, b.pprof); err != nil {
 		return err
 	}
 	wait := b.cpuProfile(ctx, "fill", 15*time.Second)
@@ -86,7 +95,7 @@ func (b *bench) fill(ctx context.Context) error {
 		return err
 	}
 	b.Add("empty spokes: all Applications replicated", took.Seconds(), "s")
-	b.Add("empty spokes: ratio to writing the Applications on the hub", took.Seconds()/b.wrote.Seconds(), "×")
+	b.AtMost(1.2, "empty spokes: ratio to writing the Applications on the hub", took.Seconds()/b.wrote.Seconds(), "×")
 	b.Add("empty spokes: principal's CPU for each agent", millis(after-cpu)/float64(b.agents), "ms")
 	if err := b.settled(ctx); err != nil {
 		return err
@@ -115,11 +124,15 @@ func (b *bench) settled(ctx context.Context) error {
 func (b *bench) cold(ctx context.Context) error {
 	b.fleet.stop(b.fleet.members...)
 	b.product.Principal.Kill()
-	began := time.Now()
+	began, own := time.Now(), ownCPU()
 	if err := b.product.Principal.Start(); err != nil {
 		return err
 	}
 	b.fleet.startAll(b.ctx, b.product.Address())
+	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open > 0 }); err != nil {
+		return err
+	}
+	wait := b.cpuProfile(ctx, "cold", 4*time.Second)
 	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
 		return err
 	}
@@ -127,10 +140,17 @@ func (b *bench) cold(ctx context.Context) error {
 	if _, err := b.fleet.until(ctx, "compare", func(_, proven int) bool { return proven == b.agents }); err != nil {
 		return err
 	}
+	inSync := time.Since(began)
+	cpu, err := b.product.Principal.CPU()
+	if err != nil {
+		return err
+	}
 	b.Add("cold: all agents connected", connected.Seconds(), "s")
 	b.Add("cold: handshakes per second", float64(b.agents)/connected.Seconds(), "/s")
-	b.AtMost(b.scaled(20), "cold: all agents in sync", time.Since(began).Seconds(), "s")
-	return nil
+	b.AtMost(b.scaled(5), "cold: all agents in sync", inSync.Seconds(), "s")
+	b.Add("cold: principal's CPU for each agent", millis(cpu)/float64(b.agents), "ms")
+	b.Add("cold: CPU of each agent, its cluster included", millis(ownCPU()-own)/float64(b.agents), "ms")
+	return wait()
 }
 
 // filled waits until the cluster of every managed agent has its Applications.
@@ -206,22 +226,24 @@ func (b *bench) killOnce(ctx context.Context) error {
 		return err
 	}
 	b.AtMost(b.scaled(15), "principal killed (-9) and started: all agents in sync", time.Since(began).Seconds(), "s")
-	sent, received, err := b.bytes(ctx)
+	messages, err := b.bytes(ctx, "message")
 	if err != nil {
 		return err
 	}
-	b.AtMost(2048, "principal killed (-9) and started: bytes of messages for each agent", (sent+received)/float64(b.agents), "bytes")
+	b.AtMost(2048, "principal killed (-9) and started: bytes of messages for each agent", messages/float64(b.agents), "bytes")
 	return wait()
 }
 
 // scaled scales a target for 1,000 agents to the number of agents.
 func (b *bench) scaled(target float64) float64 { return target * max(1, float64(b.agents)/1000) }
 
-// bytes returns the message bytes that the principal has sent and received since its start.
-func (b *bench) bytes(ctx context.Context) (sent, received float64, err error) {
-	if sent, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_sent_bytes_total"); err != nil {
-		return 0, 0, err
+// bytes returns the bytes that the principal has sent and received since its start: of "message", or of "wire" with
+// HTTP/2 and TLS.
+func (b *bench) bytes(ctx context.Context, of string) (float64, error) {
+	sent, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_"+of+"_sent_bytes_total")
+	if err != nil {
+		return 0, err
 	}
-	received, err = b.product.Principal.Metric(ctx, "argocd_agent_principal_message_received_bytes_total")
-	return sent, received, err
+	received, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_"+of+"_received_bytes_total")
+	return sent + received, err
 }

@@ -121,8 +121,8 @@ func runHostile(text string) error {
 		wg.Go(func() { h.connect(ctx) })
 	}
 	dialer := transport.NewDialer(transport.DialerConfig{
-		Connector: grpc.NewConnector(grpc.ClientConfig{Address: h.Server, TLS: func() (*tls.Config, error) { return h.tls.Clone(), nil }, Dial: h.dial}),
-		Events:    h, Log: slog.New(slog.DiscardHandler), Queue: 64 << 20,
+		Connectors: []transport.Connector{grpc.NewConnector(grpc.ClientConfig{Address: h.Server, TLS: func() (*tls.Config, error) { return h.tls.Clone(), nil }, Dial: h.dial})},
+		Events:     h, Log: slog.New(slog.DiscardHandler), Queue: 64 << 20,
 		Wait: func(context.Context, time.Duration) error { pause(ctx, 10*time.Millisecond); return ctx.Err() }})
 	err = dialer.Run(ctx)
 	wg.Wait()

@@ -71,17 +71,18 @@ func TestGrowth_SkipsFirstQuarter(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	good := settings{agents: 1, apps: 1, runs: 1}
+	good := settings{agents: 1, principals: 1, apps: 1, runs: 1}
 	for name, c := range map[string]struct {
 		s    settings
 		ok   bool
 		does []string
 	}{
 		"all but what takes long": {good, true, []string{"cold", "killed"}},
-		"one part":                {settings{agents: 1, apps: 1, runs: 1, only: "stuck,outage"}, true, []string{"stuck", "outage"}},
-		"no such part":            {settings{agents: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
-		"no agents":               {settings{apps: 1, runs: 1}, false, nil},
-		"a share of two":          {settings{agents: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
+		"one part":                {settings{agents: 1, principals: 1, apps: 1, runs: 1, only: "stuck,outage"}, true, []string{"stuck", "outage"}},
+		"no such part":            {settings{agents: 1, principals: 1, apps: 1, runs: 1, only: "nonsense"}, false, nil},
+		"no principals":           {settings{agents: 1, apps: 1, runs: 1}, false, nil},
+		"no agents":               {settings{principals: 1, apps: 1, runs: 1}, false, nil},
+		"a share of two":          {settings{agents: 1, principals: 1, apps: 1, runs: 1, autonomous: 2}, false, nil},
 	} {
 		if err := c.s.check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -92,7 +93,7 @@ func TestSettings(t *testing.T) {
 			}
 		}
 	}
-	if good.wants("outage") || (settings{only: "cold"}).wants("rest") {
+	if good.wants("outage") || good.wants("principals") || (settings{only: "cold"}).wants("rest") {
 		t.Error("more is done than was asked for")
 	}
 }

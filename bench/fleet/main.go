@@ -24,6 +24,8 @@ import (
 // settings are the options of a run.
 type settings struct {
 	agents, apps int
+	size         int // bytes that are added to the spec of each Application of the hub
+	principals   int // replicas
 	runs         int
 	autonomous   float64       // share of agents, 0 to 1
 	rest         time.Duration // observation period at rest
@@ -53,6 +55,7 @@ order and prints a table with figures, their range and their targets. It also sa
   fleet -only churn -churn 12m                  reconciledAt changes every two minutes
   fleet -only hang,outage                       unresponsive agents, status 429, full etcd
   fleet -only hostile                           one agent that floods the principal
+  fleet -principals 4 -only principals          agents spread over four principal replicas, and one is killed
   fleet -only freshness                         all agents lose their network; Applications show it
 
 Parts, for -only: ` + partNames + `.
@@ -72,6 +75,8 @@ func main() {
 	s := settings{}
 	flag.IntVar(&s.agents, "agents", 1000, "how many agents")
 	flag.IntVar(&s.apps, "apps", 10, "Applications of each agent")
+	flag.IntVar(&s.size, "size", 0, "bytes of Helm values that are added to each Application of the hub; real Applications are larger than those of the benchmark")
+	flag.IntVar(&s.principals, "principals", 1, "principal replicas; with more than one, the part principals runs")
 	flag.IntVar(&s.runs, "runs", 1, "how often everything is done, each time with a new hub")
 	flag.Float64Var(&s.autonomous, "autonomous", 0, "share of the agents that are autonomous, 0 to 1")
 	flag.DurationVar(&s.rest, "rest", 2*time.Minute, "how long the fleet is watched at rest; agents send a beacon each minute")
@@ -122,7 +127,7 @@ func run(ctx context.Context, s settings) error {
 }
 
 // partNames lists the selectable parts in their order.
-const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, stuck, freshness, hang, outage, sessions, hostile"
+const partNames = "cold, emptied, rest, singles, stream, churn, webhook, killed, principals, stuck, freshness, hang, outage, sessions, hostile"
 
 func (s settings) check() error {
 	known := strings.Split(partNames, ", ")
@@ -131,8 +136,8 @@ func (s settings) check() error {
 			return fmt.Errorf("there is no part %q: choose of %s", part, partNames)
 		}
 	}
-	if s.agents < 1 || s.apps < 1 || s.apps > 100 || s.runs < 1 {
-		return errors.New("there has to be an agent, 1 to 100 Applications of each, and a run")
+	if s.agents < 1 || s.apps < 1 || s.apps > 100 || s.runs < 1 || s.principals < 1 {
+		return errors.New("there has to be an agent, 1 to 100 Applications of each, a principal, and a run")
 	}
 	for what, share := range map[string]float64{"-autonomous": s.autonomous, "-loss": s.linkProfile.Loss, "-rate": s.rate} {
 		if share < 0 || share > 1 {
@@ -151,6 +156,9 @@ func (s settings) chosen() []string {
 
 // wants reports whether a part is selected.
 func (s settings) wants(part string) bool {
+	if part == "principals" && s.principals < 2 {
+		return false
+	}
 	if s.only == "" {
 		return s.faults || !slices.Contains([]string{"freshness", "hang", "outage", "hostile"}, part)
 	}
@@ -180,6 +188,7 @@ func once(ctx context.Context, s settings, figures *report.Report) error {
 		{"churn", "reconciledAt of every Application changes", b.churning},
 		{"webhook", "a refresh of every Application at once", b.webhook},
 		{"killed", "the principal is killed and started again", b.killed},
+		{"principals", "more principal replicas, and one is killed", b.replicas},
 		{"stuck", "a tenth of the agents stop reading", b.stuck},
 		{"freshness", "all agents are disconnected: what Applications show", b.freshness},
 		{"hang", "unresponsive agents until the hub disconnects them", b.untilCut},

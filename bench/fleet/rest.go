@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/bench/report"
@@ -16,7 +17,11 @@ import (
 func (b *bench) atRest(ctx context.Context) error {
 	// After agents have connected, the principal writes a status for each, fifty per second. Wait for these writes.
 	pause(ctx, 10*time.Second+time.Duration(b.agents)*25*time.Millisecond)
-	sent, received, err := b.bytes(ctx)
+	messages, err := b.bytes(ctx, "message")
+	if err != nil {
+		return err
+	}
+	wire, err := b.bytes(ctx, "wire")
 	if err != nil {
 		return err
 	}
@@ -32,7 +37,11 @@ func (b *bench) atRest(ctx context.Context) error {
 		return err
 	}
 	span := time.Since(began)
-	sentAfter, receivedAfter, err := b.bytes(ctx)
+	messagesAfter, err := b.bytes(ctx, "message")
+	if err != nil {
+		return err
+	}
+	wireAfter, err := b.bytes(ctx, "wire")
 	if err != nil {
 		return err
 	}
@@ -43,26 +52,33 @@ func (b *bench) atRest(ctx context.Context) error {
 		b.Add("rest: principal's memory", memory/1e6, "MB RSS")
 	}
 	b.Add("rest: principal's memory for each agent, objects included", memory/1e3/agents, "kB")
-	living, err := b.living(ctx)
+	alive, err := living(ctx, b.pprof)
 	if err != nil {
 		return err
 	}
 	if b.autonomous == 0 { // with autonomous agents, the principal did not have all objects before
-		b.AtMost(80, "rest: principal's live memory for each agent, without Applications", (living-b.bare)/1e3/agents, "kB")
+		b.AtMost(80, "rest: principal's live memory for each agent, without Applications", (alive-b.bare)/1e3/agents, "kB")
 	}
 	b.AtMost(5, "rest: principal's CPU", 100*float64(after-cpu)/float64(span), "% of a core")
-	b.Add("rest: bytes of messages for each agent and hour", (sentAfter-sent+receivedAfter-received)/agents*float64(time.Hour)/float64(span), "bytes")
+	// All agents send their beacons at about the same time. A part of an interval would have all of them or none.
+	if b.rest%time.Minute == 0 {
+		hourly := float64(time.Hour) / float64(span) / agents
+		b.AtMost(20_000, "rest: bytes of messages for each agent and hour", (messagesAfter-messages)*hourly, "bytes")
+		b.Add("rest: the same with pings, HTTP/2 and TLS", (wireAfter-wire)*hourly, "bytes")
+	} else {
+		report.Progress("no traffic at rest, because -rest is not a multiple of one minute")
+	}
 	b.Add("rest: writes of Applications on the hub", float64(b.hub.writes.Load()-writes)/span.Seconds(), "/s")
 	if own, err := ownMemory(); err == nil {
 		b.Add("rest: memory of this process for each agent, its cluster included", own/1e3/agents, "kB")
 	}
-	report.Progress("principal: %.0f MB, of which %.0f MB are alive", memory/1e6, living/1e6)
+	report.Progress("principal: %.0f MB, of which %.0f MB are alive", memory/1e6, alive/1e6)
 	return wait()
 }
 
-// living returns the bytes of heap and stacks of the principal after a garbage collection.
-func (b *bench) living(ctx context.Context) (float64, error) {
-	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1&debug=1", b.pprof))
+// living returns the bytes of heap and stacks of a principal after a garbage collection. port serves its profiles.
+func living(ctx context.Context, port int) (float64, error) {
+	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1&debug=1", port))
 	if err != nil {
 		return 0, fmt.Errorf("read memory of the principal: %w", err)
 	}
@@ -98,6 +114,13 @@ func ownMemory() (float64, error) {
 		return 0, err
 	}
 	return resident * float64(os.Getpagesize()), nil
+}
+
+// ownCPU returns the CPU time of this process.
+func ownCPU() time.Duration {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // fails only for invalid arguments
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // sampled samples the memory of the principal until it is stopped.

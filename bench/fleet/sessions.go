@@ -30,8 +30,8 @@ func (b *bench) sessions(ctx context.Context) error {
 	for i := range b.agents {
 		name := fmt.Sprintf("w%04d", i)
 		agents.Add(1)
-		dialer := transport.NewDialer(transport.DialerConfig{Connector: memory.NewConnector(server, transport.Peer{Agent: name}), Name: name,
-			Events: &pinger{done: agents.Done}, Log: log, Failed: func(err error, _ time.Duration) { failed <- err },
+		dialer := transport.NewDialer(transport.DialerConfig{Connectors: []transport.Connector{memory.NewConnector(server, transport.Peer{Agent: name})}, Name: name,
+			Events: &pinger{done: agents.Done}, Log: log, Failed: func(_ string, err error, _ time.Duration) { failed <- err },
 			Wait: func(context.Context, time.Duration) error { return errors.New("one session is enough") }})
 		running.Go(func() { _ = dialer.Run(ctx) })
 	}

@@ -34,7 +34,7 @@ func (f *fleet) listen(ctx context.Context, m *member, server string, between ti
 	ctx, m.cancel = context.WithCancel(ctx)
 	m.done = make(chan struct{})
 	dialer := transport.NewDialer(transport.DialerConfig{
-		Connector: grpc.NewConnector(grpc.ClientConfig{Address: server, TLS: f.tls(m), Dial: m.dial}), Events: d, Log: slog.New(slog.DiscardHandler),
+		Connectors: []transport.Connector{grpc.NewConnector(grpc.ClientConfig{Address: server, TLS: f.tls(m), Dial: m.dial})}, Events: d, Log: slog.New(slog.DiscardHandler),
 		Wait: func(context.Context, time.Duration) error { return errors.New("once is enough") }})
 	go func() {
 		defer close(m.done)

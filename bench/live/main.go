@@ -45,6 +45,7 @@ func main() {
 type bench struct {
 	lab     *lab.Lab
 	product *product.Product
+	agent   *product.Agent
 	spoke   *lab.Cluster
 	direct  *accessPath // direct access to the API server
 	hub     *accessPath // through the hub
@@ -114,11 +115,11 @@ func (b *bench) start(ctx context.Context) error {
 		return err
 	}
 	// The agent connects directly to the principal, so that the fault proxy of the lab is not measured.
-	agent, err := b.product.StartAgent(ctx, "w1", "managed", "--resource-proxy-level", "all", "--server-port", port)
+	b.agent, err = b.product.StartAgent(ctx, "w1", "managed", "--resource-proxy-level", "all", "--server-port", port)
 	if err != nil {
 		return err
 	}
-	if err := agent.Connected(ctx); err != nil {
+	if err := b.agent.Connected(ctx); err != nil {
 		return err
 	}
 	if err := b.spoke.Apply(ctx, workload); err != nil {

@@ -6,6 +6,10 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/argocd-agent/argocd-agent/bench/report"
 )
 
 // objects compares reading one object.
@@ -41,7 +45,76 @@ func (b *bench) objects(ctx context.Context) error {
 	}
 	b.Add("GET with a new connection, direct, p50", direct.at(0.5), "ms")
 	b.Add("GET with a new connection, through the hub, p50", hub.at(0.5), "ms")
+	return b.callers(read)
+}
+
+// callers compares the throughput of several callers at the same time; the median of five runs each.
+func (b *bench) callers(read func(*accessPath) func() error) error {
+	const callers, requests, runs = 20, 2000, 5
+	paths := []*accessPath{b.direct, b.hub}
+	var rates [2][]float64
+	var principal, agent time.Duration
+	for run := range runs + 1 { // the first one is warm-up
+		for i, w := range paths {
+			before, err := cpuTimes(b.product.Principal, b.agent)
+			if err != nil {
+				return err
+			}
+			rate, err := throughput(callers, requests, read(w))
+			if err != nil {
+				return err
+			}
+			after, err := cpuTimes(b.product.Principal, b.agent)
+			if err != nil {
+				return err
+			}
+			if run == 0 {
+				continue
+			}
+			if rates[i] = append(rates[i], rate); w == b.hub {
+				principal += after[0] - before[0]
+				agent += after[1] - before[1]
+			}
+		}
+	}
+	direct, through := report.Median(rates[0]), report.Median(rates[1])
+	what := fmt.Sprintf("GET of one object, %d callers", callers)
+	b.Add(what+", direct", direct, "/s")
+	b.Add(what+", through the hub", through, "/s")
+	b.AtLeast(60, what+", share of direct", 100*through/direct, "%")
+	b.Add(what+", principal's CPU per request", float64(principal.Microseconds())/(runs*requests), "µs")
+	b.Add(what+", agent's CPU per request", float64(agent.Microseconds())/(runs*requests), "µs")
 	return nil
+}
+
+// cpuTimes returns the CPU time of programs.
+func cpuTimes(programs ...interface{ CPU() (time.Duration, error) }) (times []time.Duration, err error) {
+	for _, p := range programs {
+		used, err := p.CPU()
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, used)
+	}
+	return times, nil
+}
+
+// throughput returns the requests per second of several callers.
+func throughput(callers, requests int, request func() error) (float64, error) {
+	var all errgroup.Group
+	began := time.Now()
+	for range callers {
+		all.Go(func() error {
+			for range requests / callers {
+				if err := request(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := all.Wait()
+	return float64(requests) / time.Since(began).Seconds(), err
 }
 
 // logs compares the throughput of a long log.

@@ -114,6 +114,7 @@ func (b *bench) burst(ctx context.Context) error {
 		return err
 	}
 	b.AtMost(1.1, "300 Applications, time to converge over time to write", float64(time.Since(began))/float64(written), "×")
+	b.AtMost(30, "agent's memory after 300 Applications", float64(b.agent.Status().Memory)/1e6, "MB RSS")
 
 	began = time.Now()
 	for i := range reports {
@@ -128,6 +129,7 @@ func (b *bench) burst(ctx context.Context) error {
 		return err
 	}
 	b.AtMost(1.1, "1,500 status changes, time to converge over time to write", float64(time.Since(began))/float64(written), "×")
+	b.AtMost(30, "agent's memory after 300 Applications and 1,500 status changes", float64(b.agent.Status().Memory)/1e6, "MB RSS")
 	return nil
 }
 

@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/argocd-agent/argocd-agent/internal/agent"
+	"github.com/argocd-agent/argocd-agent/internal/existing"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -25,7 +29,7 @@ type agentSettings struct {
 	mismatch        string
 	adoption        string
 	droppedFields   string
-	serverAddress   string
+	serverAddresses []string
 	serverPort      int
 	creds           credentials
 	insecure        bool
@@ -34,7 +38,7 @@ type agentSettings struct {
 	shared          agentShared
 }
 
-const agentPrefix = "ARGOCD_AGENT_"
+const agentPrefix = existing.AgentPrefix
 
 func (p *program) agentCommand() *cobra.Command {
 	return p.componentCommand(&cobra.Command{
@@ -109,11 +113,15 @@ func (s *agentSettings) declare(f *flags) {
 			"verifies sources (sourceIntegrity, signatureKeys), always refuse it, or store the rest. The hub's Applications show the fields.")
 	f.add("application-events", boolean(&s.ApplicationEvents, true),
 		"Send Events of this cluster's Applications to the hub, which shows them on its Applications.")
+	f.add("self-upgrade-deployment", text(&s.SelfUpgradeDeployment, "NAME", ""),
+		"Deployment of this agent, in the namespace of Argo CD. The hub can change its image if an AgentPolicy of this cluster allows it "+
+			"(spec.upgrade). Needs further permissions.").defaultText("the hub cannot upgrade this agent")
 	f.add("ignore-unmanaged-apps", boolean(&s.ignoreUnmanaged, true),
 		"Ignore Applications that did not come from the hub. Cannot be turned off.")
 
 	f.heading("Connection")
-	f.add("server-address", text(&s.serverAddress, "HOST", ""), "Host name or IP address of the principal.").
+	f.add("server-address", list(&s.serverAddresses, "HOST,…"), "Host names or IP addresses of the principal, the preferred one first. If one "+
+		"cannot be reached or is a standby, the agent tries the next. All need the same CA and port.").
 		envName("ARGOCD_AGENT_REMOTE_SERVER").defaultText("required")
 	f.add("server-port", port(&s.serverPort, 443), "Port of the principal.").envName("ARGOCD_AGENT_REMOTE_PORT")
 	f.add("keep-alive-ping-interval", duration(&s.KeepAlive, 30*time.Second),
@@ -155,11 +163,10 @@ func (s *agentSettings) check(f *flags) {
 	if len(s.Facts) > agent.MaxFacts {
 		f.fail("%s has %d facts: at most %d are possible", f.name("facts"), len(s.Facts), agent.MaxFacts)
 	}
-	if s.serverAddress == "" {
-		f.fail("--server-address is missing: set it, or %s, to the host name of the principal", f.settings["server-address"].env)
-	} else {
-		f.failIf("server-address", checkHost(s.serverAddress))
+	if s.SelfUpgradeDeployment != "" {
+		f.failIf("self-upgrade-deployment", dnsName(s.SelfUpgradeDeployment, validation.IsDNS1123Subdomain))
 	}
+	s.checkServers(f)
 	if s.KeepAlive == 0 { // the default of existing installations
 		s.KeepAlive = 30 * time.Second
 	}
@@ -173,6 +180,25 @@ func (s *agentSettings) check(f *flags) {
 	s.live.check(f)
 	s.warnUnused(f)
 }
+
+func (s *agentSettings) checkServers(f *flags) {
+	switch n := len(s.serverAddresses); {
+	case n == 0:
+		f.fail("--server-address is missing: set it, or %s, to the host name of the principal", f.settings["server-address"].env)
+	case n > maxServers:
+		f.fail("%s has %d addresses: at most %d are possible", f.name("server-address"), n, maxServers)
+	}
+	for i, host := range s.serverAddresses {
+		if err := checkHost(host); err != nil {
+			f.fail("%s %q: %w", f.name("server-address"), host, err)
+		} else if slices.Contains(s.serverAddresses[:i], host) {
+			f.fail("%s has %s twice: remove one of them", f.name("server-address"), host)
+		}
+	}
+}
+
+// maxServers limits how long an agent tries addresses before it tries the first again.
+const maxServers = 8
 
 func (s *agentSettings) checkMode(f *flags) {
 	if s.Mode == "" {
@@ -268,7 +294,9 @@ func (s *agentSettings) complete(ctx context.Context, open *listeners) (err erro
 	cfg.Version, cfg.Commit, cfg.Date, cfg.Jitter = build.Version, build.Commit, build.Date, jitter
 	cfg.Mapping, cfg.AllowedNamespaces, cfg.LabelSelector = s.mapping(), s.allowedNamespaces, s.labelSelector()
 	cfg.WebSocket, cfg.Proxy = s.webSocket, http.ProxyFromEnvironment
-	cfg.Server = hostPort(s.serverAddress, s.serverPort)
+	for _, host := range s.serverAddresses {
+		cfg.Servers = append(cfg.Servers, hostPort(host, s.serverPort))
+	}
 	cfg.HeaderName, cfg.HeaderValue = s.creds.name, s.creds.text
 	cfg.Policy.AdoptNever = s.adoption == adoptNever
 	cfg.Policy.Recreate = s.mismatch == mismatchRecreate
@@ -301,13 +329,19 @@ func (s *agentSettings) configureTLS(cfg *agent.Config) error {
 	if err := s.spiffe.open(cfg.Log); err != nil {
 		return err
 	}
-	current := func() (*tls.Config, error) { return s.spiffe.source.ClientTLS(s.spiffe.server) }
+	current := func(string) (*tls.Config, error) { return s.spiffe.source.ClientTLS(s.spiffe.server) }
 	if s.spiffe.source == nil {
 		source, secrets, err := s.source(cfg.Namespace, !s.insecure, cfg.Log)
 		if err != nil {
 			return err
 		}
-		current = func() (*tls.Config, error) { return identity.ClientTLS(source, unbracket(s.serverAddress)) }
+		current = func(server string) (*tls.Config, error) {
+			host, _, err := net.SplitHostPort(server)
+			if err != nil {
+				return nil, err
+			}
+			return identity.ClientTLS(source, host)
+		}
 		cfg.Secrets = secrets
 		if s.cert == "" {
 			cfg.Certificates = &agent.Certificates{Client: s.secret, Authority: s.caSecret, Token: s.joinSecret}
@@ -315,8 +349,8 @@ func (s *agentSettings) configureTLS(cfg *agent.Config) error {
 			cfg.Log.Info("Certificate is read from a file and not renewed", "file", s.cert)
 		}
 	}
-	cfg.TLS = func() (*tls.Config, error) {
-		now, err := current()
+	cfg.TLS = func(server string) (*tls.Config, error) {
+		now, err := current(server)
 		if err != nil {
 			return nil, err
 		}

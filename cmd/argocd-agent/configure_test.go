@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -69,6 +70,29 @@ func TestPrincipal_ConfigFollowsSettings(t *testing.T) {
 	}
 }
 
+func TestPrincipal_ConfigOfSearch(t *testing.T) {
+	got := start(t, nil, "principal", "--kubeconfig", kubeconfig(t), "--listen-host", "127.0.0.1", "--listen-port", freePort(t), "--metrics-port", "0", "--healthz-port", "0",
+		"--pki-namespace", "pki", "--search-port", freePort(t), "--search-extension-secret", "extension", "--search-allowed-origins", "https://argocd.example,http://localhost:8080", "--search-url", "https://fleet.example:8444")
+	cfg := got.principal
+	if cfg == nil {
+		t.Fatal(got.stderr)
+	}
+	if cfg.Search.Listener == nil || cfg.Search.TLS == nil || cfg.Search.Extension == nil || !slices.Equal(cfg.Search.AllowedOrigins, []string{"https://argocd.example", "http://localhost:8080"}) {
+		t.Errorf("%+v", cfg.Search)
+	}
+	w := httptest.NewRecorder()
+	cfg.Search.Page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/extension.js", http.NoBody))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "https://fleet.example:8444") {
+		t.Errorf("the extension has no address: %d", w.Code)
+	}
+	if cfg.ArgoSecrets["extension"] == nil || cfg.Secrets["extension"] != nil { // where argocd-server reads it
+		t.Errorf("Secrets in the Argo CD namespace: %v", slices.Sorted(maps.Keys(cfg.ArgoSecrets)))
+	}
+	if names := cfg.Issue.Servers["argocd-agent-principal-tls"]; !slices.Contains(names, "argocd-agent-search."+cfg.Namespace+".svc") {
+		t.Errorf("names of the certificate: %v", names)
+	}
+}
+
 func TestAgent_ConfigFollowsSettings(t *testing.T) {
 	got := start(t, nil, append(agentArgs(t), "--metrics-port", "0", "--healthz-port", freePort(t), "--namespace", "argo",
 		"--destination-based-mapping", "--create-namespace", "--adoption-policy", "never", "--source-uid-mismatch-policy", "recreate",
@@ -85,7 +109,7 @@ func TestAgent_ConfigFollowsSettings(t *testing.T) {
 	case cfg.Mode != kind.Managed, cfg.Mapping != kind.ByDestination, !cfg.CreateNamespaces, cfg.LabelSelector != nil,
 		!cfg.Policy.AdoptNever, !cfg.Policy.Recreate, cfg.OnRecreate != "resync", cfg.SyncTimeout != 30*time.Second:
 		t.Errorf("replication: %+v", cfg)
-	case cfg.Server != "hub.example:443", cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.Heartbeat != 20*time.Second, cfg.HeaderName != "":
+	case !slices.Equal(cfg.Servers, []string{"hub.example:443"}), cfg.TLS == nil, cfg.Explain == nil, cfg.Proxy == nil, !cfg.Compression, !cfg.WebSocket, cfg.KeepAlive != 15*time.Second, cfg.Heartbeat != 20*time.Second, cfg.HeaderName != "":
 		t.Errorf("connection: %+v", cfg)
 	case !cfg.Live.Resources, cfg.Live.Redis.Address != "redis:1", cfg.Live.Redis.TLS == nil, cfg.Live.Policy.Level != resource.LevelNamespaces,
 		!slices.Equal(cfg.Live.Policy.Namespaces, []string{"a", "b-*"}), !cfg.Live.Policy.NoExec, cfg.Live.Policy.NoLogs, cfg.Live.Policy.Secrets != resource.SecretsPlain:

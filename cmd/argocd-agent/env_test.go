@@ -14,7 +14,7 @@ func TestEnvironment_OverridesDefaultAndFlagOverridesIt(t *testing.T) {
 		if got.agent == nil {
 			t.Fatal(got.stderr)
 		}
-		return got.agent.Server
+		return strings.Join(got.agent.Servers, " ")
 	}
 	if got := server(nil); got != "hub.example:443" {
 		t.Errorf("default: %s", got)
@@ -29,8 +29,13 @@ func TestEnvironment_OverridesDefaultAndFlagOverridesIt(t *testing.T) {
 	if got := server([]string{"ARGOCD_AGENT_REMOTE_PORT="}); got != "hub.example:443" {
 		t.Errorf("empty variable: %s", got)
 	}
-	if got := server(nil, "--server-address", "[::1]"); got != "[::1]:443" {
-		t.Errorf("IPv6: %s", got)
+	if got := server(nil, "--server-address", "[::1]"); got != "hub.example:443 [::1]:443" {
+		t.Errorf("repeated, IPv6: %s", got)
+	}
+	got := start(t, []string{"ARGOCD_AGENT_REMOTE_SERVER=first.example, second.example"}, "agent", "--agent-mode", "managed", "--kubeconfig", kubeconfig(t),
+		"--metrics-port", "0", "--healthz-port", "0")
+	if got.agent == nil || !slices.Equal(got.agent.Servers, []string{"first.example:443", "second.example:443"}) {
+		t.Errorf("list in a variable: %+v, %s", got.agent, got.stderr)
 	}
 }
 

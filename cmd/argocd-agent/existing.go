@@ -1,104 +1,26 @@
 package main
 
-import "strings"
+import (
+	"strings"
 
-// This file has the names that manifests and ConfigMaps of existing argocd-agent installations use.
-
-// existingVariables are environment variables of existing installations, by flag and component. They are used if the
-// variable of the setting itself is not set.
-var existingVariables = map[string]map[string]string{
-	principalPrefix: {
-		"tls-cert":                 "ARGOCD_PRINCIPAL_TLS_SERVER_CERT_PATH",
-		"tls-key":                  "ARGOCD_PRINCIPAL_TLS_SERVER_KEY_PATH",
-		"tls-ca-secret-name":       "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_SECRET_NAME",
-		"root-ca-path":             "ARGOCD_PRINCIPAL_TLS_SERVER_ROOT_CA_PATH",
-		"resource-proxy-cert-path": "ARGOCD_PRINCIPAL_RESOURCE_PROXY_TLS_CERT_PATH",
-		"resource-proxy-key-path":  "ARGOCD_PRINCIPAL_RESOURCE_PROXY_TLS_KEY_PATH",
-		"resource-proxy-ca-path":   "ARGOCD_PRINCIPAL_RESOURCE_PROXY_TLS_CA_PATH",
-		"keepalive-min-interval":   "ARGOCD_PRINCIPAL_KEEP_ALIVE_MIN_INTERVAL",
-		"healthz-port":             "ARGOCD_PRINCIPAL_HEALTH_CHECK_PORT",
-		"redis-password":           "REDIS_PASSWORD",
-		"redis-creds-dir-path":     "REDIS_CREDS_DIR_PATH",
-		"redis-tls-ca-path":        "ARGOCD_PRINCIPAL_REDIS_CA_PATH",
-		"redis-tls-ca-secret-name": "ARGOCD_PRINCIPAL_REDIS_CA_SECRET_NAME",
-
-		"redis-proxy-server-tls-cert": "ARGOCD_PRINCIPAL_REDIS_PROXY_SERVER_TLS_CERT_PATH",
-		"redis-proxy-server-tls-key":  "ARGOCD_PRINCIPAL_REDIS_PROXY_SERVER_TLS_KEY_PATH",
-	},
-	agentPrefix: {
-		"root-ca-secret-name": "ARGOCD_AGENT_TLS_ROOT_CA_SECRET_NAME",
-		"root-ca-path":        "ARGOCD_AGENT_TLS_ROOT_CA_PATH",
-		"tls-client-cert":     "ARGOCD_AGENT_TLS_CLIENT_CERT_PATH",
-		"tls-client-key":      "ARGOCD_AGENT_TLS_CLIENT_KEY_PATH",
-		"healthz-port":        "ARGOCD_AGENT_HEALTH_CHECK_PORT",
-	},
-}
-
-// existingFlags are flags of existing installations with another name here, by component.
-var existingFlags = map[string]map[string]string{
-	principalPrefix: {
-		"redis-ca-path":        "redis-tls-ca-path",
-		"redis-ca-secret-name": "redis-tls-ca-secret-name",
-	},
-}
-
-// An ignoredSetting is a setting of existing installations that has no meaning here. It is accepted with a warning.
-// Settings with the same reason share one.
-type ignoredSetting struct {
-	flag     string
-	boolean  bool // --flag needs no value
-	reason   string
-	variable string // if empty, it follows the name of the flag
-}
-
-const (
-	noJWT         = "connections use no JWT, so no key is needed"
-	noSeveralHubs = "several hubs are not supported yet; several replicas of the principal on one hub are"
+	"github.com/argocd-agent/argocd-agent/internal/existing"
 )
-
-var ignoredSettings = map[string][]ignoredSetting{
-	principalPrefix: {
-		{"full-detail", true, "log records always have all fields", ""},
-		{"insecure-tls-generate", true, "the principal issues its certificate itself if there is none", "ARGOCD_PRINCIPAL_TLS_SERVER_ALLOW_GENERATE"},
-		{"require-client-certs", true, "client certificates are always required", "ARGOCD_PRINCIPAL_TLS_CLIENT_CERT_REQUIRE"},
-		{"client-cert-subject-match", true, "use --auth to select the part of the certificate that names the agent",
-			"ARGOCD_PRINCIPAL_TLS_CLIENT_CERT_MATCH_SUBJECT"},
-		{"jwt-secret-name", false, noJWT, ""},
-		{"jwt-key", false, noJWT, "ARGOCD_PRINCIPAL_JWT_KEY_PATH"},
-		{"insecure-jwt-generate", true, noJWT, "ARGOCD_PRINCIPAL_JWT_ALLOW_GENERATE"},
-		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition", ""},
-		{"event-processors", false, "the number of workers is chosen by the principal", ""},
-		{"ha-enabled", true, noSeveralHubs, ""},
-		{"ha-preferred-role", false, noSeveralHubs, ""},
-		{"ha-peer-address", false, noSeveralHubs, ""},
-		{"ha-failover-timeout", false, noSeveralHubs, ""},
-		{"ha-admin-port", false, noSeveralHubs, ""},
-		{"ha-allowed-replication-clients", false, noSeveralHubs, ""},
-		{"ha-replication-initial-ack-timeout", false, noSeveralHubs, ""},
-	},
-	agentPrefix: {
-		{"full-detail", true, "log records always have all fields", ""},
-		{"cache-refresh-interval", false, "the agent uses watches and needs no refresh", ""},
-		{"buffer-informer-event-interval", false, "events are not buffered", ""},
-		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition", ""},
-	},
-}
 
 // acceptExisting declares what existing installations use. Call it after the settings are declared.
 func (f *flags) acceptExisting() {
-	for flag, variable := range existingVariables[f.prefix] {
+	for flag, variable := range existing.Variables[f.prefix] {
 		if s := f.settings[flag]; s != nil && s.env != variable {
 			s.existing = variable
 		}
 	}
-	for _, ignored := range ignoredSettings[f.prefix] {
-		flag := f.set.VarPF(text(new(string), "VALUE", ""), ignored.flag, "", "")
+	for _, ignored := range existing.Ignored[f.prefix] {
+		flag := f.set.VarPF(text(new(string), "VALUE", ""), ignored.Flag, "", "")
 		flag.Hidden = true
-		if ignored.boolean {
+		if ignored.Boolean {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	for alias, flag := range existingFlags[f.prefix] {
+	for alias, flag := range existing.Flags[f.prefix] {
 		f.alias(f.settings[flag], alias, "")
 	}
 	f.alias(f.settings["namespace"], "existing-namespace", "n")
@@ -116,9 +38,9 @@ func (f *flags) alias(s *setting, name, shorthand string) {
 func (f *flags) warnIgnored(env map[string]string) {
 	var reasons []string
 	byReason := map[string][]string{}
-	for _, ignored := range ignoredSettings[f.prefix] {
-		given := f.set.Changed(ignored.flag)
-		for _, variable := range []string{ignored.variable, f.prefix + environmentName(ignored.flag)} {
+	for _, ignored := range existing.Ignored[f.prefix] {
+		given := f.set.Changed(ignored.Flag)
+		for _, variable := range []string{ignored.Variable, f.prefix + environmentName(ignored.Flag)} {
 			_, inEnvironment := env[variable]
 			given = given || inEnvironment
 			delete(env, variable)
@@ -126,10 +48,10 @@ func (f *flags) warnIgnored(env map[string]string) {
 		if !given {
 			continue
 		}
-		if byReason[ignored.reason] == nil {
-			reasons = append(reasons, ignored.reason)
+		if byReason[ignored.Reason] == nil {
+			reasons = append(reasons, ignored.Reason)
 		}
-		byReason[ignored.reason] = append(byReason[ignored.reason], "--"+ignored.flag)
+		byReason[ignored.Reason] = append(byReason[ignored.Reason], "--"+ignored.Flag)
 	}
 	for _, reason := range reasons {
 		f.warn(strings.Join(byReason[reason], ", "), "no effect: "+reason)

@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/existing"
 )
 
 func TestExistingVariables_SetTheirFlags(t *testing.T) {
-	for prefix, variables := range existingVariables {
+	for prefix, variables := range existing.Variables {
 		p := &program{}
 		cmd := p.agentCommand()
 		if prefix == principalPrefix {

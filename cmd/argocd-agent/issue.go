@@ -66,6 +66,9 @@ func (s *principalSettings) issue(cfg *principal.Config, source identity.Source,
 	if source != nil {
 		identity.AllowAnonymousJoin(cfg.TLS, source)
 		names := append(serviceNames("argocd-agent-principal", cfg.Namespace), s.issuing.names...)
+		if s.search.port != 0 {
+			names = append(names, serviceNames("argocd-agent-search", cfg.Namespace)...)
+		}
 		if host := unbracket(s.listenHost); !net.ParseIP(host).IsUnspecified() {
 			names = append(names, host)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/argocd-agent/argocd-agent/internal/existing"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/principal"
@@ -38,7 +39,7 @@ type principalSettings struct {
 }
 
 const (
-	principalPrefix = "ARGOCD_PRINCIPAL_"
+	principalPrefix = existing.PrincipalPrefix
 
 	defaultKeepaliveMinInterval = 10 * time.Second
 )

@@ -68,7 +68,7 @@ Applications, projects, repositories and their status in sync.`,
 	root.Version = thisBuild().Version
 	root.SetVersionTemplate(thisBuild().Text(programName))
 	root.Flags().Bool("version", false, "Print version and build information.")
-	root.AddCommand(p.principalCommand(), p.agentCommand(), p.checkCommand(), p.versionCommand())
+	root.AddCommand(p.principalCommand(), p.agentCommand(), p.checkCommand(), p.restoreCommand(), p.versionCommand())
 	cmdline.Prepare(root)
 	return root
 }

@@ -33,7 +33,7 @@ func feed(t *testing.T, secrets map[string]func(map[string][]byte) error, name s
 // handshake connects the two and returns the common name of the agent's certificate.
 func handshake(t *testing.T, p *principal.Config, a *agent.Config) (string, error) {
 	t.Helper()
-	client, err := a.TLS()
+	client, err := a.TLS("localhost:443")
 	if err != nil {
 		return "", err
 	}
@@ -74,7 +74,7 @@ func TestSecrets_AreUsedOnceComplete(t *testing.T) {
 	feed(t, p.Secrets, "argocd-agent-ca", map[string][]byte{"tls.crt": ca.pem, "tls.key": nil})
 	cert, key = ca.issue(t, "one")
 	feed(t, a.Secrets, "argocd-agent-client-tls", map[string][]byte{"tls.crt": cert, "tls.key": key})
-	if _, err := a.TLS(); err == nil || !strings.Contains(err.Error(), "argocd/argocd-agent-ca") {
+	if _, err := a.TLS("localhost:443"); err == nil || !strings.Contains(err.Error(), "argocd/argocd-agent-ca") {
 		t.Errorf("without CA certificates the agent must not connect: %v", err)
 	}
 	feed(t, a.Secrets, "argocd-agent-ca", map[string][]byte{"ca.crt": ca.pem})
@@ -136,7 +136,7 @@ func TestSecrets_CanBeRepairedOneByOne(t *testing.T) {
 	if err := own(map[string][]byte{"tls.crt": cert, "tls.key": key}); err != nil {
 		t.Error(err)
 	}
-	if _, err := a.TLS(); err != nil {
+	if _, err := a.TLS("localhost:443"); err != nil {
 		t.Error(err)
 	}
 }

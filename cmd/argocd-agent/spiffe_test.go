@@ -98,8 +98,8 @@ func acceptOne(ctx context.Context, cfg principal.Config, address, named chan<- 
 
 // dialOnce is an agent that connects and waits for one byte.
 func dialOnce(ctx context.Context, cfg agent.Config, address string) error {
-	secure, err := cfg.TLS()
-	for ; err != nil; secure, err = cfg.TLS() {
+	secure, err := cfg.TLS("hub.example:443")
+	for ; err != nil; secure, err = cfg.TLS("hub.example:443") {
 		if err := pause(ctx); err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +22,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
+	"github.com/argocd-agent/argocd-agent/internal/upgrade"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
@@ -48,6 +51,8 @@ func (a *agent) assemble() error {
 	a.runner.WatchSchemas()
 	a.runner.WatchCRD(agentPolicies, a.policies.installed)
 	a.runner.WatchSecrets(a.cfg.Namespace, a.cfg.Secrets)
+	a.upgrade = upgrade.New(upgrade.Config{Client: a.client, Namespace: cfg.Namespace, Deployment: cfg.SelfUpgradeDeployment, Version: cfg.Version,
+		Process: a.state.incarnation, Allowed: a.policies.allowsUpgrade, InSync: a.inSync, Log: a.log})
 	var err error
 	a.live, err = newLive(a, n)
 	return err
@@ -86,21 +91,24 @@ type agent struct {
 	live         *liveAccess
 	policies     *policies
 	events       *applicationEvents
+	upgrade      *upgrade.Agent
 	state        *leaseState
 	saveNow      chan struct{} // of one: the Lease has to be written now
 	hubSeen      bool          // this process had a session; owned by the runner's goroutine
 	writeLatency prometheus.Histogram
 	commands     *command.Auditor // nil if there is no audit log
 	uid          string           // of the cluster
+	handling     handling
 	ctx          context.Context
 
 	dialer           atomic.Pointer[transport.Dialer]
 	conn             atomic.Pointer[transport.Conn]
 	attempt          atomic.Uint64
 	open             atomic.Bool
-	synced           atomic.Bool  // the initial sync was completed in this process
-	disconnectReason atomic.Value // string
-	refused          logonce.One
+	synced           atomic.Bool // the initial sync was completed in this process
+	disconnectReason disconnectReason
+	refused          logonce.Last[string] // by address of the hub
+	server           atomic.Value         // string: address of the hub that was connected last
 	objects          *kube.Readiness
 }
 
@@ -121,7 +129,7 @@ func (a *agent) identifyCluster(ctx context.Context) error {
 			return nil
 		}
 		if logged.Changed(err.Error()) {
-			a.disconnectReason.Store(err.Error())
+			a.disconnectReason.set("", err.Error())
 			a.log.WarnContext(ctx, "Waiting for the API server", "error", err)
 		}
 		if !backoff.Sleep(ctx, pause.Next()) {
@@ -171,6 +179,7 @@ func (a *agent) startAll(start func(what string, run func(context.Context) error
 	start("hub state", a.persistHubStore)
 	start("write health", a.reportWriteHealth)
 	start("events", a.events.run)
+	start("upgrade", a.upgrade.Run)
 	for what, run := range a.live.runs() {
 		start(what, run)
 	}
@@ -200,14 +209,21 @@ func (a *agent) connect(ctx context.Context) error {
 	}
 	tlsConfig, renew := a.credentials(ctx)
 	cfg := grpc.ClientConfig{
-		Address: a.cfg.Server, TLS: tlsConfig, Explain: a.cfg.Explain, Proxy: a.cfg.Proxy, Compress: a.cfg.Compression,
+		Explain: a.cfg.Explain, Proxy: a.cfg.Proxy, Compress: a.cfg.Compression,
 		WebSocket: a.cfg.WebSocket, Keepalive: grpc.Keepalive{Interval: a.cfg.KeepAlive}, Dial: a.cfg.Dial,
 	}
 	if a.cfg.HeaderName != "" {
 		cfg.Metadata = []string{a.cfg.HeaderName, a.cfg.HeaderValue}
 	}
+	var connectors []transport.Connector
+	for _, server := range a.cfg.Servers {
+		if cfg.Address = server; tlsConfig != nil {
+			cfg.TLS = func() (*tls.Config, error) { return tlsConfig(server) }
+		}
+		connectors = append(connectors, grpc.NewConnector(cfg))
+	}
 	dialer := transport.NewDialer(transport.DialerConfig{
-		Connector: grpc.NewConnector(cfg), Events: a, Log: a.log, Trace: a.cfg.Trace, Random: a.cfg.Jitter,
+		Connectors: connectors, Events: a, Log: a.log, Trace: a.cfg.Trace, Random: a.cfg.Jitter,
 		Failed: a.recordFailure, Tunnels: a.live.tunnels(), RenewCertificate: renew,
 	})
 	a.dialer.Store(dialer)
@@ -215,7 +231,9 @@ func (a *agent) connect(ctx context.Context) error {
 }
 
 // recordFailure records why there is no connection. The dialer logs it.
-func (a *agent) recordFailure(err error, _ time.Duration) { a.disconnectReason.Store(err.Error()) }
+func (a *agent) recordFailure(server string, err error, _ time.Duration) {
+	a.disconnectReason.set(server, err.Error())
+}
 
 // Connected implements transport.Events.
 func (a *agent) Connected(c *transport.Conn) {
@@ -235,6 +253,7 @@ func (a *agent) Connected(c *transport.Conn) {
 	}
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered})
 	a.conn.Store(c)
+	a.server.Store(c.Address)
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}
 	traceHello(c, epoch)
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
@@ -247,20 +266,46 @@ const helloTimeout = 15 * time.Second
 func (a *agent) Received(c *transport.Conn, m engine.Message) {
 	switch m := m.(type) {
 	case engine.Delta:
+		a.handling.received(c.ID, m, time.Now())
 		a.commands.Items("", c.ID, m)
 	case engine.Confirm:
 		a.commands.Confirmed("", m.Scope, m.ID)
+	case engine.Upgrade:
+		a.upgrade.Received(m)
+		return
+	case engine.Welcome:
+		if !a.recordGeneration(c, m) {
+			return
+		}
 	}
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Received{Session: c.ID, Message: m}})
+}
+
+// recordGeneration stores the generation of a promoted hub before its session begins. Otherwise the next process of this agent
+// could follow the hub before it. It reports whether the session can begin.
+func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
+	if known := a.state.hub(); m.HubGeneration <= 1 || known != "" && known != m.PrincipalUID {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, helloTimeout)
+	defer cancel()
+	if err := a.state.atLeast(ctx, reconcile.Memory{Generation: m.Generation()}); err != nil {
+		a.log.Warn("Failed to save the generation of the hub", "error", err)
+		c.CloseAfter(engine.Unavailable, "the agent failed to write its Lease: "+err.Error(), 5*time.Second)
+		return false
+	}
+	return true
 }
 
 // Disconnected implements transport.Events.
 func (a *agent) Disconnected(c *transport.Conn, err error) {
 	a.conn.CompareAndSwap(c, nil)
 	a.commands.Closed("", c.ID)
-	if a.disconnectReason.Store("the hub ended the connection"); err != nil {
-		a.disconnectReason.Store(err.Error())
+	why := "the hub ended the connection"
+	if err != nil {
+		why = err.Error()
 	}
+	a.disconnectReason.set(c.Address, why)
 	_ = a.runner.PostFromPeer(a.ctx, nil, reconcile.FromPeer{Input: engine.Disconnected{Session: c.ID}})
 }
 
@@ -277,6 +322,7 @@ func (a *agent) deliver(e reconcile.ToPeer) {
 		}
 		if ack, ok := e.Message.(engine.Ack); ok {
 			a.commands.Answers("", c.ID, ack)
+			e.Message = a.handling.acknowledged(c.ID, ack, time.Now())
 		}
 		if err := c.Send(e.Message); err != nil && c.Cause() == nil {
 			a.log.Warn("Failed to send message", "error", err) // otherwise the end of the connection is logged
@@ -301,6 +347,7 @@ func (a *agent) report(r reconcile.Report) {
 	}
 	f := r.Event
 	a.traceFact(f)
+	server, _ := a.server.Load().(string)
 	switch f.Type {
 	case engine.Opened:
 		a.open.Store(true)
@@ -310,10 +357,12 @@ func (a *agent) report(r reconcile.Report) {
 		}
 		a.live.opened(*f.Welcome)
 		a.cfg.Audit.SetAgent(f.Welcome.Agent)
-		a.refused.Reset()
+		a.refused.Reset(server)
+		a.disconnectReason.reset()
 		if c := a.conn.Load(); c != nil {
 			c.Established()
 			a.events.opened(c, f.Welcome.Capabilities)
+			a.upgrade.Opened(func(s engine.UpgradeState) { _ = c.Send(s) }) // fails if the session ends; the next one reports it
 		}
 		if m := f.Welcome.Mapping; a.cfg.Mode == kind.Managed && m != string(a.cfg.Mapping) {
 			a.log.Warn("Following the mapping of the hub", "hub", m, "agent", a.cfg.Mapping, "hint", "set --destination-based-mapping as on the hub")
@@ -321,14 +370,11 @@ func (a *agent) report(r reconcile.Report) {
 		if len(f.Unshared) > 0 {
 			a.log.Warn("Hub does not replicate some scopes", "scopes", f.Unshared, "version", f.Welcome.Version, "hint", "upgrade the principal")
 		}
-		a.log.Info("Connected to the hub", "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
+		a.log.Info("Connected to the hub", "server", server, "agent", f.Welcome.Agent, "hub", f.Welcome.PrincipalUID, "version", f.Welcome.Version)
 	case engine.Closed:
 		a.open.Store(false)
-		reason := f.Message
-		if why, ok := a.disconnectReason.Load().(string); ok && reason == "" {
-			reason = why
-		}
-		a.log.Info("Disconnected from the hub", "code", f.Code, "reason", reason)
+		a.upgrade.Closed()
+		a.log.Info("Disconnected from the hub", "server", server, "code", f.Code, "reason", cmp.Or(f.Message, a.disconnectReason.text()))
 	case engine.InitialSyncDone:
 		if !a.synced.Swap(true) {
 			a.log.Info("Initial sync completed")
@@ -336,11 +382,11 @@ func (a *agent) report(r reconcile.Report) {
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
 		level := slog.LevelWarn
-		if !a.refused.Changed(why) {
+		if !a.refused.Changed(server, why) {
 			level = slog.LevelDebug
 		}
-		a.disconnectReason.Store(why)
-		a.log.Log(a.ctx, level, "Hub refused this agent", "code", f.Code, "reason", f.Message)
+		a.disconnectReason.set(server, why)
+		a.log.Log(a.ctx, level, "Hub refused this agent", "server", server, "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.runner.WriteStats().Outage { // it is retried
 			a.log.Debug("Item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
@@ -361,6 +407,9 @@ func (a *agent) report(r reconcile.Report) {
 		a.state.accepted.Store(true)
 		a.saveStateNow()
 		a.log.Info("Hub store accepted", "store", f.Store.UID, "revision", f.Store.Revision)
+	case engine.StoreContinued:
+		a.saveStateNow()
+		a.log.Info("Following the promoted hub", "server", server, "store", f.Store.UID, "revision", f.Store.Revision)
 	case engine.Aliased:
 		a.log.Warn("Item is stored with different content", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)
 	}

@@ -37,12 +37,15 @@ type Config struct {
 	OnRecreate        string        // "resync": resync an Application that was deleted on the spoke and created again
 	SyncTimeout       time.Duration // for the first read of the cluster. If 0, there is none.
 
+	// SelfUpgradeDeployment is the Deployment of this agent, whose image the hub may change. If empty, it cannot.
+	SelfUpgradeDeployment string
+
 	// The connection.
-	Server      string                                // host:port of the principal
-	TLS         func() (*tls.Config, error)           // called for each attempt. If nil, plaintext to a mesh sidecar.
-	Explain     func(error) error                     // makes TLS errors understandable; may be nil
-	Proxy       func(*http.Request) (*url.URL, error) // usually http.ProxyFromEnvironment; may be nil
-	HeaderName  string                                // for plaintext: the header that names the agent
+	Servers     []string                                 // host:port of the principal, the preferred address first
+	TLS         func(server string) (*tls.Config, error) // called for each attempt. If nil, plaintext to a mesh sidecar.
+	Explain     func(error) error                        // makes TLS errors understandable; may be nil
+	Proxy       func(*http.Request) (*url.URL, error)    // usually http.ProxyFromEnvironment; may be nil
+	HeaderName  string                                   // for plaintext: the header that names the agent
 	HeaderValue string
 	KeepAlive   time.Duration
 	Heartbeat   time.Duration // between beacons. If 0, the default.
@@ -79,6 +82,7 @@ func (a *agent) nodeConfig() reconcile.Config {
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, StoreUntrusted: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands, KnownDeletions: a.state.known.Deletions, KnownHub: a.state.known.Hub, AwaitPolicy: true,
+		KnownGeneration: a.state.known.Generation, OneHub: len(cfg.Servers) > 1,
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

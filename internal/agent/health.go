@@ -3,6 +3,10 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,10 +43,46 @@ func (a *agent) connected() error {
 	if a.open.Load() {
 		return nil
 	}
-	if why, ok := a.disconnectReason.Load().(string); ok {
+	if why := a.disconnectReason.text(); why != "" {
 		return errors.New("not connected: " + why)
 	}
 	return errors.New("not connected yet")
+}
+
+// disconnectReason is why there is no session, for each address of the hub since the last session.
+type disconnectReason struct {
+	mu      sync.Mutex
+	reasons map[string]string
+}
+
+// set records the reason of an address. The address is empty before the agent connects.
+func (d *disconnectReason) set(server, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reasons == nil {
+		d.reasons = map[string]string{}
+	}
+	delete(d.reasons, "")
+	d.reasons[server] = why
+}
+
+func (d *disconnectReason) reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reasons = nil
+}
+
+func (d *disconnectReason) text() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []string
+	for _, server := range slices.Sorted(maps.Keys(d.reasons)) {
+		if len(d.reasons) == 1 {
+			return d.reasons[server]
+		}
+		all = append(all, server+": "+d.reasons[server])
+	}
+	return strings.Join(all, "; ")
 }
 
 func (a *agent) initialSyncDone() error {

@@ -46,6 +46,7 @@ const (
 	deletionsAnnotation   = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
+	generationAnnotation  = kind.Prefix + "hub-generation" // HUB/NUMBER
 )
 
 // loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
@@ -88,6 +89,7 @@ func (m *leaseState) read(o *kind.Object) {
 	if err := json.Unmarshal([]byte(o.Annotation(hubAnnotation)), &m.known.Hub); err != nil {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
+	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
 }
 
 // reload reads what the Lease contains now. Another process of this agent may have written it.
@@ -105,6 +107,13 @@ func (m *leaseState) reload(ctx context.Context) (reconcile.Memory, error) {
 		m.read(o)
 	}
 	return m.known, nil
+}
+
+// hub returns the identity of the known hub, or "".
+func (m *leaseState) hub() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known.Generation.Hub
 }
 
 // isLatest returns an error if another process of this agent has started since, or if that is unknown.
@@ -210,14 +219,30 @@ func (m *leaseState) annotations() map[string]string {
 // hubAnnotations returns what is known of the hub, without the incarnation: a later process may have increased it.
 func hubAnnotations(known reconcile.Memory) map[string]string {
 	hub, _ := json.Marshal(known.Hub) // plain data
-	return map[string]string{
-		hubAnnotation:       string(hub),
-		hubStoreAnnotation:  known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
-		hubSeenAnnotation:   reconcile.FormatSeen(known.Seen),
-		commandsAnnotation:  strings.Join(known.Commands, " "),
-		deletionsAnnotation: reconcile.FormatDeletions(known.Deletions),
-		suspectAnnotation:   strconv.FormatBool(known.StoreUntrusted),
+	generation := ""
+	if known.Generation.Hub != "" {
+		generation = known.Generation.Hub + "/" + strconv.FormatUint(known.Generation.Number, 10)
 	}
+	return map[string]string{
+		generationAnnotation: generation,
+		hubAnnotation:        string(hub),
+		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
+		hubSeenAnnotation:    reconcile.FormatSeen(known.Seen),
+		commandsAnnotation:   strings.Join(known.Commands, " "),
+		deletionsAnnotation:  reconcile.FormatDeletions(known.Deletions),
+		suspectAnnotation:    strconv.FormatBool(known.StoreUntrusted),
+	}
+}
+
+// parseGeneration returns the latest generation of the hub. Before the first promotion, the Lease of an older release has none.
+func parseGeneration(s string, hub reconcile.KnownHub) engine.HubGeneration {
+	if recorded := parseStore(s); recorded.UID != "" {
+		return engine.HubGeneration{Hub: recorded.UID, Number: recorded.Revision}
+	}
+	if hub.PrincipalUID == "" {
+		return engine.HubGeneration{}
+	}
+	return engine.HubGeneration{Hub: hub.PrincipalUID, Number: 1}
 }
 
 func parseStore(s string) engine.Store {

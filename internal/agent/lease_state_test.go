@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -278,5 +279,34 @@ func TestAgent_RestoresNothingInSession(t *testing.T) {
 	a.open.Store(true)
 	if a.mayRestore(t.Context()) == nil {
 		t.Error("an object may be restored in a session")
+	}
+}
+
+// The generation of a promoted hub is stored before its session begins, and never goes back.
+func TestLeaseState_StoresTheGenerationOfTheHub(t *testing.T) {
+	l := &leases{}
+	older := l.recall(t)
+	first := at(12, 3, 12)
+	first.Hub = reconcile.KnownHub{PrincipalUID: "hub"}
+	if err := older.save(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known.Generation; got != (engine.HubGeneration{Hub: "hub", Number: 1}) {
+		t.Errorf("a Lease without a generation is of %+v", got)
+	}
+	a := &agent{state: l.recall(t), ctx: t.Context(), log: slog.New(slog.DiscardHandler)}
+	if !a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 3}) || !a.recordGeneration(nil, engine.Welcome{PrincipalUID: "other", HubGeneration: 9}) {
+		t.Error("the session does not begin")
+	}
+	if err := older.save(t.Context(), first); err != nil { // a process that has not noticed the promotion
+		t.Fatal(err)
+	}
+	next := l.recall(t)
+	want := engine.HubGeneration{Hub: "hub", Number: 3}
+	if next.known.Generation != want || next.known.Store != first.Store {
+		t.Errorf("known is %+v", next.known)
+	}
+	if cfg := (&agent{state: next}).nodeConfig(); cfg.KnownGeneration != want {
+		t.Errorf("its core knows %+v", cfg.KnownGeneration)
 	}
 }

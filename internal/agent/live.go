@@ -53,7 +53,7 @@ func newLive(a *agent, n *reconcile.Reconciler) (*liveAccess, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit, MayImpersonate: l.mayImpersonate, Callers: cfg.Callers, User: newOwnUser(a.cfg.Cluster),
+		if l.proxy, err = resource.NewAgent(resource.AgentConfig{Server: server, Policy: cfg.Policy, Apps: &l.objects, LocalName: l.localName, Observe: l.requests.Observe, Log: a.log, Trace: a.cfg.Trace, Audit: a.cfg.Audit, MayImpersonate: l.mayImpersonate, Callers: cfg.Callers, User: newOwnUser(a.client),
 			ArgoCD: a.cfg.Namespace, Autonomous: a.cfg.Mode == kind.Autonomous}); err != nil {
 			return nil, err
 		}
@@ -87,7 +87,7 @@ func (l *liveAccess) accept(ctx context.Context) error {
 
 // tunnels returns the handler of each tunnel target.
 func (l *liveAccess) tunnels() map[string]tunnel.Handler {
-	out := map[string]tunnel.Handler{}
+	out := map[string]tunnel.Handler{"replicas": l.a.serveReplicas}
 	if l.proxy != nil {
 		out["api"] = l.tunnelListener.Handle
 	}

@@ -2,18 +2,14 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	client "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	"k8s.io/client-go/rest"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 // newOwnUser returns a function that returns the agent's user name on its cluster. It asks the API server until it has
 // answered once.
-func newOwnUser(cluster *rest.Config) func(context.Context) (string, error) {
+func newOwnUser(client *kube.Client) func(context.Context) (string, error) {
 	var mu sync.Mutex
 	var known string
 	return func(ctx context.Context) (string, error) {
@@ -22,15 +18,8 @@ func newOwnUser(cluster *rest.Config) func(context.Context) (string, error) {
 		if known != "" {
 			return known, nil
 		}
-		c, err := client.NewForConfig(cluster)
-		if err != nil {
-			return "", fmt.Errorf("configure a client: %w", err)
-		}
-		review, err := c.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		if err != nil {
-			return "", fmt.Errorf("ask the API server: %w", err)
-		}
-		known = review.Status.UserInfo.Username
-		return known, nil
+		user, err := client.OwnUser(ctx)
+		known = user.Name
+		return known, err
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 )
 
 func TestOwnUser_AsksUntilAnswered(t *testing.T) {
@@ -21,7 +23,11 @@ func TestOwnUser_AsksUntilAnswered(t *testing.T) {
 		fmt.Fprint(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"system:serviceaccount:argocd:agent"}}}`)
 	}))
 	defer server.Close()
-	user := newOwnUser(&rest.Config{Host: server.URL})
+	client, err := kube.NewClient(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := newOwnUser(client)
 	if got, err := user(t.Context()); err == nil {
 		t.Errorf("%q without an answer", got)
 	}

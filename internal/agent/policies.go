@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1alpha1 "github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -28,7 +29,8 @@ type policies struct {
 	known chan struct{} // closed when the first policy is posted
 
 	watches sync.WaitGroup
-	failed  chan error // of one: why the watch of AgentPolicies ended
+	failed  chan error                     // of one: why the watch of AgentPolicies ended
+	decided atomic.Pointer[policyDecision] // newest; nil if none was read
 
 	mu     sync.Mutex
 	byName map[string]readPolicy
@@ -127,6 +129,8 @@ type policyDecision struct {
 	live    *v1alpha1.LiveAccess // nil: none, because an AgentPolicy is not valid
 	thawsAt time.Time            // end of a freeze; zero if there is none
 	invalid error
+
+	compiled *policy.Policy // nil if an AgentPolicy is not valid
 }
 
 // decidePolicies compiles AgentPolicies. If one of them is not valid, everything that an AgentPolicy can refuse is refused.
@@ -148,7 +152,7 @@ func decidePolicies(env policy.Env, list []readPolicy, now time.Time) policyDeci
 		return d
 	}
 	access := compiled.LiveAccess()
-	d.changed.Policy, d.live = compiled, &access
+	d.changed.Policy, d.live, d.compiled = compiled, &access, compiled
 	if v := compiled.Frozen(now); v != nil {
 		d.changed.Frozen, d.thawsAt = v.Error(), compiled.ThawsAt(now)
 	}
@@ -170,6 +174,7 @@ func (p *policies) post(ctx context.Context) {
 		p.after(ctx, d.thawsAt.Sub(now))
 	}
 	a.log.InfoContext(ctx, "Using AgentPolicies", "policies", len(list), "frozen", d.changed.Frozen != "")
+	p.decided.Store(&d)
 	_ = a.runner.Post(ctx, d.changed) // fails only if ctx ends
 	if a.live.proxy != nil {
 		if err := a.live.proxy.SetPolicy(limitLive(a.cfg.Live.Policy, d.live, d.changed.Frozen)); err != nil {

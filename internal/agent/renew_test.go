@@ -202,8 +202,8 @@ func TestCertRenewer_RejectsWrongCertificate(t *testing.T) {
 func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 	r := newRegistry(t)
 	asked := 0
-	r.agent.cfg.TLS = func() (*tls.Config, error) { asked++; return nil, errors.New("there is no certificate yet") }
-	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
+	r.agent.cfg.TLS = func(string) (*tls.Config, error) { asked++; return nil, errors.New("there is no certificate yet") }
+	if _, err := r.tls(t.Context(), "hub:443"); err == nil || err.Error() != "there is no certificate yet" {
 		t.Errorf("error %v: there is no token either", err)
 	}
 	token, err := r.hub.CreateToken(t.Context(), "127.0.0.1:1", pki.JoinGrant{Agent: "w1", Mode: "managed"}, time.Hour)
@@ -213,11 +213,11 @@ func TestJoin_AtAnyTimeWithAToken(t *testing.T) {
 	if err := (enroll.ClusterJoin{Secrets: r.secrets}).PutToken(t.Context(), token.String()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.tls(t.Context()); err == nil || !strings.Contains(err.Error(), "join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := r.tls(t.Context(), "hub:443"); err == nil || !strings.Contains(err.Error(), "join the hub") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)
 	}
 	r.begin(true) // a user provides a certificate instead
-	if _, err := r.tls(t.Context()); err == nil || err.Error() != "there is no certificate yet" {
+	if _, err := r.tls(t.Context(), "hub:443"); err == nil || err.Error() != "there is no certificate yet" {
 		t.Errorf("error %v: it is on its way", err)
 	}
 }

@@ -12,18 +12,18 @@ import (
 )
 
 // credentials returns the TLS configuration for each attempt, and the function that renews the certificate in a session.
-func (a *agent) credentials(ctx context.Context) (func() (*tls.Config, error), func(context.Context, enroll.Client) error) {
+func (a *agent) credentials(ctx context.Context) (func(server string) (*tls.Config, error), func(context.Context, enroll.Client) error) {
 	if a.cfg.Certificates == nil || a.cfg.TLS == nil {
 		return a.cfg.TLS, nil
 	}
 	k := a.newCertRenewer()
-	return func() (*tls.Config, error) { return k.tls(ctx) }, k.run
+	return func(server string) (*tls.Config, error) { return k.tls(ctx, server) }, k.run
 }
 
 // tls returns the TLS configuration. If there is no valid certificate but a join token, the agent first joins. Each
 // attempt checks this, so the token can be added at any time.
-func (k *certRenewer) tls(ctx context.Context) (*tls.Config, error) {
-	cfg, err := k.agent.cfg.TLS()
+func (k *certRenewer) tls(ctx context.Context, server string) (*tls.Config, error) {
+	cfg, err := k.agent.cfg.TLS(server)
 	if err == nil && k.usable(cfg) {
 		return cfg, nil
 	}
@@ -36,7 +36,7 @@ func (k *certRenewer) tls(ctx context.Context) (*tls.Config, error) {
 	}
 	// Wait for the watch to deliver the Secrets that were written.
 	for end := k.now().Add(storedTimeout); k.now().Before(end) && ctx.Err() == nil; {
-		if cfg, err = k.agent.cfg.TLS(); err == nil && k.usable(cfg) {
+		if cfg, err = k.agent.cfg.TLS(server); err == nil && k.usable(cfg) {
 			break
 		}
 		backoff.Sleep(ctx, 10*time.Millisecond)

@@ -58,6 +58,8 @@ var packageRules = []packageRule{
 
 	// Helpers that know nothing of the product.
 	{path: "internal/util"},
+	// Names of settings of existing installations, for the programs and argocd-agentctl import.
+	{path: "internal/existing"},
 	{path: "internal/util/cmdline", outer: []string{"github.com/spf13/"}},
 
 	// Certificates and tokens. It stores them in Secrets through an interface of its own.
@@ -77,24 +79,35 @@ var packageRules = []packageRule{
 	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/observe", inner: paths("internal/engine"), outer: []string{"github.com/prometheus/"}},
 
+	// The fleet view: files for a browser.
+	{path: "internal/fleetui"},
+	// The rows of agents, for a browser.
+	{path: "internal/agentrows", inner: paths("internal/engine", "api", "internal/identity/pki", "internal/util"), outer: []string{"k8s.io/apimachinery/pkg/"}},
+
+	// Upgrades of the agent by its hub.
+	{path: "internal/upgrade", inner: paths("internal/engine", "internal/kind", "internal/policy", "internal/kube", "internal/util", "api"), outer: []string{"k8s.io/api/", "k8s.io/apimachinery/"}},
+
+	// The state of a hub in its ConfigMap, for the principal and argocd-agentctl.
+	{path: "internal/hubstate", inner: paths(core, "internal/kube")},
+
 	// Parts of the principal: each does one job with adapters.
 	{path: "internal/tasks", inner: paths("internal/kube", "internal/util"), outer: anyModule},
 	{path: "internal/fleet", inner: paths(core, adapters, "api", "internal/tasks", "internal/identity/issue", "internal/identity/revoke"), outer: anyModule},
 	{path: "internal/forward", inner: paths("internal/identity", "internal/observe", "internal/trace")},
 	{path: "internal/live", inner: paths(core, adapters, "api", "internal/tasks", "internal/fleet", "internal/forward"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki")},
+	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki", "internal/util")},
 	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki", "internal/util")},
 
-	{path: "internal/search", inner: paths(core, "internal/query", "internal/kube", "internal/fleet", "internal/util"), tests: paths("api"), outer: anyModule},
+	{path: "internal/search", inner: paths(core, "internal/agentrows", "internal/query", "internal/kube", "internal/fleet", "internal/util"), tests: paths("api"), outer: anyModule},
 	{path: "internal/appevents", inner: paths(core, "internal/kube", "internal/observe", "internal/util")},
 	{path: "internal/appmetrics", inner: paths(core, "internal/observe")},
 
 	// Assembly: the only packages that import several adapters.
-	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/search", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
-	{path: "internal/cli", inner: paths(core, "internal/query", "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "api", "install"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/search", "internal/audit/command", "internal/hubstate"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/upgrade", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/cli", inner: paths(core, "internal/hubstate", "internal/agentrows", "internal/fleetui", "internal/query", "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "internal/existing", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/cli", "internal/fleet", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/search", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/upgrade", "internal/kube", "internal/cli", "internal/fleet", "internal/fleetui", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/search", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline", "internal/existing"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},
@@ -113,9 +126,11 @@ var forbiddenModules = []string{"github.com/argoproj/argo-cd", "k8s.io/kubernete
 
 // restrictedModules lists modules that only the code of these directories may import. Tests are not restricted. All but
 // api and internal/transport/grpc use gRPC for protocols of others: OTLP, the SPIFFE Workload API and Argo CD's
-// repo-server.
+// repo-server. The typed client of Kubernetes and its types add 18 MB to the binary of every agent.
 var restrictedModules = map[string][]string{
-	"google.golang.org/grpc": {"api", "internal/transport/grpc", "internal/trace", "internal/proxy/sharedmode", "lab", "test"},
+	"google.golang.org/grpc":      {"api", "internal/transport/grpc", "internal/trace", "internal/proxy/sharedmode", "lab", "test"},
+	"k8s.io/api":                  {"internal/cli", "lab", "test", "bench"},
+	"k8s.io/client-go/kubernetes": {"internal/cli", "lab", "test", "bench"},
 }
 
 // paths joins names and lists of names into one list.

@@ -211,7 +211,7 @@ func checkWords(fsys fs.FS) ([]wordUse, error) {
 }
 
 // notOurText lists directories that are not part of the repository or were written by others.
-var notOurText = []string{".git", "bin", "dist"}
+var notOurText = []string{".git", "bin", "dist", "ui/node_modules", "internal/fleetui/dist"}
 
 // isText reports whether a file has text that users or contributors read.
 func isText(name string) bool {
@@ -219,7 +219,7 @@ func isText(name string) bool {
 		return true
 	}
 	return !strings.HasSuffix(name, ".pb.go") &&
-		slices.Contains([]string{".go", ".md", ".yaml", ".yml", ".tpl", ".txt", ".proto", ".js", ".html", ".css", ".json", ".golden"}, path.Ext(name))
+		slices.Contains([]string{".go", ".md", ".yaml", ".yml", ".tpl", ".txt", ".proto", ".js", ".mjs", ".ts", ".tsx", ".html", ".css", ".json", ".golden"}, path.Ext(name))
 }
 
 func excepted(v wordUse) bool {

@@ -46,6 +46,7 @@ of its CA, so that another server cannot impersonate the hub. If the principal r
 uses the same image for the agent.`,
 		Example: `  argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl agent join-token w1 --mode managed --address hub.example.com:443 --duration 24h
+  argocd-agentctl agent join-token w1 --mode managed --address hub.example.com,standby.example.com
   argocd-agentctl agent join-token w1 --withdraw      # invalidate all tokens of w1`,
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			options := agentOptions{spec: v1alpha1.Spec{Cluster: v1alpha1.ClusterSecret{Labels: labels}}}
@@ -71,7 +72,8 @@ uses the same image for the agent.`,
 			if err != nil {
 				return fmt.Errorf("create a token for %s: %w", name, err)
 			}
-			p.warnPrincipalCertificate(ctx, a.cluster, token.Host())
+			hosts, _ := token.Servers()
+			p.warnPrincipalCertificate(ctx, a.cluster, hosts[0])
 			created := joinToken{Agent: name, Mode: grant.Mode, Labels: labels, Address: address, Expires: p.Now().Add(duration).UTC(),
 				Token: token.String(), Command: "argocd-agentctl join " + token.String() + a.imageFlag(ctx)}
 			return p.show(view{object: created, names: []string{created.Token}, text: created.Command + "\n"})
@@ -81,7 +83,7 @@ uses the same image for the agent.`,
 	f.Var(cmdline.Choice(&mode, "", string(kind.Managed), string(kind.Autonomous)), "mode",
 		"Side that owns the Applications: the hub (managed) or the workload cluster (autonomous). If unset, the registered mode.")
 	f.StringToStringVarP(&labels, "label", "l", nil, "Labels of the cluster Secret, for cluster generators of ApplicationSets.")
-	f.StringVar(&address, "address", "", "`HOST:PORT` of the principal for the workload cluster. If unset, the load balancer address of Service "+principalService+".")
+	f.StringVar(&address, "address", "", "`HOST:PORT` of the principal for the workload cluster, or several, separated by commas, the preferred one first. If unset, the load balancer address of Service "+principalService+".")
 	f.DurationVar(&duration, "duration", pki.TokenLifetime, "Lifetime of the token.")
 	f.BoolVar(&withdraw, "withdraw", false, "Do not create a token. Delete the existing tokens of the agent.")
 	return cmd
@@ -114,10 +116,13 @@ func (a agents) modeFor(ctx context.Context, name, flag string) (string, error) 
 // principalAddress returns the address of the principal for agents: the flag, or the load balancer of the Service.
 func (c *cluster) principalAddress(ctx context.Context, flag string) (string, error) {
 	if flag != "" {
-		if !strings.Contains(flag, ":") {
-			flag += ":443"
+		addresses := strings.Split(flag, ",")
+		for i, address := range addresses {
+			if !strings.Contains(address, ":") {
+				addresses[i] += ":443"
+			}
 		}
-		return flag, nil
+		return strings.Join(addresses, ","), nil
 	}
 	service, err := c.kube.CoreV1().Services(c.namespace).Get(ctx, principalService, metav1.GetOptions{})
 	if err != nil && !notFound(err) {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 )
 
 func (p *Program) agentListCommand() *cobra.Command {
@@ -68,8 +68,8 @@ func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 		v.names = append(v.names, nameOf(agent))
 		v.rows = append(v.rows, []cell{
 			c(agent.Name), c(agent.Spec.Mode), stateCell(agent), p.ageCell(s.Since), c(strconv.FormatInt(s.Applications, 10)),
-			countCell(s.Diverged), c(p.ago(s.LastConfirmed)), p.ageCell(s.OldestUnacked), p.expiry(certifiedUntil(agent)), c(s.Version),
-			c(hubNamespace(agent)), c(s.Principal), c(s.Protocol), c(s.ClusterUID),
+			countCell(s.Diverged), c(p.ago(s.LastConfirmed)), p.ageCell(s.OldestUnacked), p.expiry(agentrows.CertifiedUntil(agent)), c(s.Version),
+			c(agentrows.HubNamespace(agent)), c(s.Principal), c(s.Protocol), c(s.ClusterUID),
 		})
 	}
 	return v
@@ -77,45 +77,11 @@ func (p *Program) agentTable(list *v1alpha1.List, namespace string) view {
 
 func nameOf(agent *v1alpha1.Agent) string { return "agent." + v1alpha1.Group + "/" + agent.Name }
 
-// hubNamespace is the namespace of an agent's Applications on the hub.
-func hubNamespace(agent *v1alpha1.Agent) string {
-	return cmp.Or(agent.Spec.Namespace, agent.Name)
-}
-
-// States of an agent.
-const (
-	stateConnected      = "connected"
-	stateDisconnected   = "disconnected"
-	stateNeverConnected = "never-connected"
-	stateSuspended      = "suspended"
-	stateTerminating    = "terminating"
-	stateHeld           = "held"
-	stateWriteOutage    = "write-outage"
-)
-
-var stateColors = map[string]color{stateConnected: green, stateDisconnected: red, stateWriteOutage: red, stateNeverConnected: faint,
-	stateSuspended: yellow, stateTerminating: yellow, stateHeld: yellow}
-
-func stateOf(agent *v1alpha1.Agent) string {
-	switch {
-	case agent.DeletionTimestamp != nil:
-		return stateTerminating
-	case (agent.Spec.Suspended || agent.Annotations[v1alpha1.ReusedAnnotation] != "") && !agent.Status.Connected:
-		return stateSuspended
-	case meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionHeld):
-		return stateHeld
-	case agent.Status.Connected && meta.IsStatusConditionFalse(agent.Status.Conditions, v1alpha1.ConditionWritable):
-		return stateWriteOutage
-	case agent.Status.Connected:
-		return stateConnected
-	case agent.Status.Since == nil && agent.Status.ClusterUID == "":
-		return stateNeverConnected
-	}
-	return stateDisconnected
-}
+var stateColors = map[string]color{agentrows.Connected: green, agentrows.Disconnected: red, agentrows.WriteOutage: red, agentrows.NeverConnected: faint,
+	agentrows.Suspended: yellow, agentrows.Terminating: yellow, agentrows.Held: yellow}
 
 func stateCell(agent *v1alpha1.Agent) cell {
-	state := stateOf(agent)
+	state := agentrows.StateOf(agent)
 	return cell{state, stateColors[state]}
 }
 

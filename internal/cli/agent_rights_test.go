@@ -114,7 +114,7 @@ func TestTeams_SeeOnlyTheirAgents(t *testing.T) {
 		}
 		return nil
 	})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(stdout.String())+"events", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(stdout.String())+"v1/agents/stream", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

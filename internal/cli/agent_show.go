@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 )
 
 func (p *Program) agentShowCommand() *cobra.Command {
@@ -46,7 +47,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 	}
 	line("Name", agent.Name)
 	line("Mode", cmp.Or(agent.Spec.Mode, "not set"))
-	line("Namespace", hubNamespace(agent)+" on the hub")
+	line("Namespace", agentrows.HubNamespace(agent)+" on the hub")
 	line("Mapping", cmp.Or(agent.Spec.Mapping, "default of the principal"))
 	line("Kinds", cmp.Or(strings.Join(agent.Spec.Kinds, ", "), "all"))
 	line("Owners", strings.Join(agent.Spec.Owners, ", "))
@@ -65,6 +66,12 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 		version = strings.TrimSpace(version + " (protocol " + s.Protocol + ")")
 	}
 	line("Version", version)
+	if u := agent.Spec.Upgrade; u != nil {
+		line("Upgrade to", u.Version+" (request "+u.ID+")")
+	}
+	if u := s.Upgrade; u != nil {
+		line("Upgrade", strings.TrimSuffix(strings.TrimSpace(u.Phase+" "+u.ID)+": "+u.Message, ": "))
+	}
 	line("Not replicated", strings.Join(s.UnsupportedKinds, ", "))
 	line("Cluster", s.ClusterUID)
 	line("Applications", strconv.FormatInt(s.Applications, 10))
@@ -80,7 +87,7 @@ func (p *Program) describeAgent(agent *v1alpha1.Agent) string {
 			expires = fmt.Sprintf(", expires %s (in %s)", s.Certificate.Expires.UTC().Format(time.RFC3339), p.expiry(s.Certificate.Expires).text)
 		}
 		line("Certificate", s.Certificate.Fingerprint+expires)
-		if last := certifiedUntil(agent); last != nil && !last.Equal(s.Certificate.Expires) {
+		if last := agentrows.CertifiedUntil(agent); last != nil && !last.Equal(s.Certificate.Expires) {
 			line("Renewed", fmt.Sprintf("after it connected; the new certificate expires %s (in %s)", last.UTC().Format(time.RFC3339), p.expiry(last).text))
 		}
 	}

@@ -132,6 +132,20 @@ func (e *snapshot) read(ctx context.Context, c *cluster, applications string) er
 
 // compareKind compares the items of the owner with the objects of the replica.
 func compareKind(k kind.Kind, owner, replica *snapshot) (found []divergence, equal int) {
+	held := map[engine.Key]kind.ReplicaItem{}
+	for _, o := range replica.objects[k.Resource()] {
+		if !k.Matches(o) {
+			continue
+		}
+		if h, ok := k.ReadReplica(o, replica.env); ok {
+			held[h.Key] = h
+		}
+	}
+	return compareItems(k, owner, held, replica.env.Side)
+}
+
+// compareItems compares the items of the owner with what the replica has.
+func compareItems(k kind.Kind, owner *snapshot, held map[engine.Key]kind.ReplicaItem, replica kind.Side) (found []divergence, equal int) {
 	attached := k.Traits().Style == engine.Attached
 	items := map[engine.Key]kind.Item{}
 	var order []engine.Key
@@ -144,22 +158,13 @@ func compareKind(k kind.Kind, owner, replica *snapshot) (found []divergence, equ
 			order = append(order, item.Key)
 		}
 	}
-	held := map[engine.Key]kind.ReplicaItem{}
-	for _, o := range replica.objects[k.Resource()] {
-		if !k.Matches(o) {
-			continue
-		}
-		h, ok := k.ReadReplica(o, replica.env)
-		if !ok {
-			continue
-		}
-		held[h.Key] = h
-		if _, published := items[h.Key]; !published && h.Ownership.Owned && !attached {
-			order = append(order, h.Key)
+	for key := range held {
+		if _, published := items[key]; !published && held[key].Ownership.Owned && !attached {
+			order = append(order, key)
 		}
 	}
 	slices.SortFunc(order, func(a, b engine.Key) int { return strings.Compare(a.String(), b.String()) })
-	on := map[kind.Side]string{kind.Hub: "hub", kind.Spoke: "cluster"}[replica.env.Side]
+	on := map[kind.Side]string{kind.Hub: "hub", kind.Spoke: "cluster"}[replica]
 	for _, key := range order {
 		item, published := items[key]
 		h, present := held[key]

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 )
 
@@ -90,17 +91,22 @@ func (p *Program) checkSpoke(ctx context.Context, spoke *cluster, o checkOptions
 	if mode := k.settings.get("agent-mode"); k.settings.installed && mode != "managed" && mode != "autonomous" {
 		e.problem("mode", "set ARGOCD_AGENT_MODE in ConfigMap "+paramsConfigMap+" to managed or autonomous", "invalid agent mode %q", mode)
 	}
-	address := o.address
-	if host := k.settings.get("server-address"); address == "" && host != "" {
-		address = net.JoinHostPort(host, cmp.Or(k.settings.get("server-port"), "443"))
+	addresses := []string{o.address}
+	if hosts := k.settings.get("server-address"); o.address == "" && hosts != "" {
+		addresses = nil
+		for host := range strings.SplitSeq(hosts, ",") {
+			addresses = append(addresses, net.JoinHostPort(strings.Trim(strings.TrimSpace(host), "[]"), cmp.Or(k.settings.get("server-port"), "443")))
+		}
 	}
 	e.writeOutage(ctx, spoke, agentDeployment)
 	switch {
 	case o.offline:
-	case address == "":
+	case addresses[0] == "":
 		e.note("connection", "not checked: the address of the principal is unknown. Set --address")
 	default:
-		e.link(ctx, spoke, address, k.bundle, k.settings)
+		for _, address := range addresses {
+			e.link(ctx, spoke, address, k.bundle, k.settings)
+		}
 	}
 	return e.found, k
 }
@@ -220,13 +226,13 @@ func (e *checkRun) fleet(ctx context.Context, hub *cluster, k *checked) {
 				e.problem("agents", "correct Agent "+agent.Name+", or the object that conflicts with it", "Agent %s is not accepted: %s", agent.Name, condition.Message)
 			}
 		}
-		switch state := stateOf(agent); {
-		case state == stateDisconnected:
+		switch state := agentrows.StateOf(agent); {
+		case state == agentrows.Disconnected:
 			e.problem("agents", "argocd-agentctl doctor --agent-context …", "Agent %s is disconnected%s", agent.Name, e.program.sinceText(agent.Status.Since))
-		case state == stateWriteOutage:
+		case state == agentrows.WriteOutage:
 			e.problem("agents", "repair the API server of that cluster; changes wait and are not lost", "Agent %s is connected, but its API server does not accept writes: %s",
 				agent.Name, conditionMessage(agent, v1alpha1.ConditionWritable))
-		case state == stateHeld:
+		case state == agentrows.Held:
 			e.problem("agents", "argocd-agentctl pending "+agent.Name, "Agent %s has a hold that requires a confirmation", agent.Name)
 		case agent.Status.Connected && agent.Status.Diverged > 0:
 			e.warning("agents", "if it persists: argocd-agentctl pending "+agent.Name+"; argocd-agentctl diff "+agent.Name+" --agent-context …",
@@ -290,7 +296,7 @@ func (e *checkRun) registration(ctx context.Context, hub, spoke *cluster, h, s *
 		}
 		return
 	}
-	e.ok("agent", "%s by its certificate, %s", agent.Name, stateOf(agent))
+	e.ok("agent", "%s by its certificate, %s", agent.Name, agentrows.StateOf(agent))
 	if uid, err := spoke.uid(ctx); err == nil && agent.Status.ClusterUID != "" && agent.Status.ClusterUID != uid {
 		e.problem("agent", "give this cluster another agent name; or, if it replaces the other cluster, confirm it: argocd-agentctl pending", "%s is registered for cluster %s, but this cluster is %s", agent.Name, agent.Status.ClusterUID, uid)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -21,7 +22,7 @@ func (e *checkRun) misplacedApplications(ctx context.Context, hub *cluster, agen
 	}
 	for i := range agents {
 		agent := &agents[i]
-		namespace, autonomous := hubNamespace(agent), agent.Spec.Mode == string(kind.Autonomous)
+		namespace, autonomous := agentrows.HubNamespace(agent), agent.Spec.Mode == string(kind.Autonomous)
 		standard := map[bool]string{true: "destination", false: "namespace"}[byDestination]
 		if namespace == hub.namespace || cmp.Or(agent.Spec.Mapping, standard) == "destination" && !autonomous {
 			continue

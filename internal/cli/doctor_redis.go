@@ -125,7 +125,7 @@ func selects(selector *metav1.LabelSelector, set labels.Set) bool {
 // pod receives the password. NetworkPolicies do not apply to it.
 func (e *checkRun) dialRedis(ctx context.Context, c *cluster, k *checked, slices []discoveryv1.EndpointSlice) {
 	set := k.settings
-	pod, port := podOf(slices)
+	pod, port := podOf(slices, "")
 	if pod == "" {
 		e.note("redis", "Redis is not a pod of this cluster, so the connection is not checked")
 		return
@@ -159,17 +159,17 @@ func (e *checkRun) dialRedis(ctx context.Context, c *cluster, k *checked, slices
 	}
 }
 
-// podOf returns a ready pod of a Service and its port.
-func podOf(slices []discoveryv1.EndpointSlice) (pod string, port int32) {
+// podOf returns a ready pod of a Service and its port, if possible that with the preferred name.
+func podOf(slices []discoveryv1.EndpointSlice, preferred string) (pod string, port int32) {
 	for _, slice := range slices {
 		for _, endpoint := range slice.Endpoints {
 			ready := endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
-			if ready && endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod" && len(slice.Ports) > 0 && slice.Ports[0].Port != nil {
-				return endpoint.TargetRef.Name, *slice.Ports[0].Port
+			if ready && endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod" && len(slice.Ports) > 0 && slice.Ports[0].Port != nil && (pod == "" || endpoint.TargetRef.Name == preferred) {
+				pod, port = endpoint.TargetRef.Name, *slice.Ports[0].Port
 			}
 		}
 	}
-	return "", 0
+	return pod, port
 }
 
 // redisEndpoint returns TLS and credentials of the Redis connection, without the address.

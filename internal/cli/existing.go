@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -29,12 +28,8 @@ func (p *Program) existingCommands() []*cobra.Command {
 		p.say("No key is needed: agents authenticate with client certificates, and connections use no JWT. Nothing was changed.")
 		return nil
 	}
-	noHubs := func() error {
-		return errors.New("several hubs are not supported yet. Several replicas of the principal on one hub are, see docs/operations.md")
-	}
 	return []*cobra.Command{
 		group("jwt", noKey, "create-key", "inspect-key", "inspect", "delete-key", "delete"),
-		group("ha", noHubs, "status", "promote", "demote"),
 	}
 }
 

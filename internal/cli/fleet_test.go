@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
-	"github.com/argocd-agent/argocd-agent/internal/cli/fleet"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/lab"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 )
@@ -60,10 +58,10 @@ func kubeconfigAs(t *testing.T, c *lab.Cluster, addr, user string, groups ...str
 // fleetPage applies the events of the stream like the page.
 type fleetPage struct {
 	Reset   bool
-	Rows    []fleet.Row
+	Rows    []agentrows.Row
 	Deleted []string
 	Stale   string
-	all     map[string]fleet.Row
+	all     map[string]agentrows.Row
 }
 
 // until reads the stream until a condition holds.
@@ -79,7 +77,7 @@ func (s *fleetPage) until(t *testing.T, from *bufio.Scanner, what string, is fun
 			t.Fatal(err)
 		}
 		if s.Reset {
-			s.all = map[string]fleet.Row{}
+			s.all = map[string]agentrows.Row{}
 		}
 		for _, r := range s.Rows {
 			s.all[r.Name] = r
@@ -129,7 +127,7 @@ func TestFleet_PageShowsChanges(t *testing.T) {
 		}
 		return nil
 	})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(stdout.String())+"events", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(stdout.String())+"v1/agents/stream", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,37 +169,6 @@ func TestFleet_PageShowsChanges(t *testing.T) {
 	}
 	if strings.Count(stdout.String(), "\n") != 1 {
 		t.Errorf("stdout has more than the URL: %q", stdout.String())
-	}
-}
-
-func TestRow_ReportsAgent(t *testing.T) {
-	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: today.Add(d)} }
-	agent := v1alpha1.Agent{Spec: v1alpha1.Spec{Mode: "managed", Namespace: "ns", Mapping: "destination", Cluster: v1alpha1.ClusterSecret{Labels: map[string]string{"env": "prod"}}}}
-	agent.Name = "w1"
-	agent.Status = v1alpha1.Status{Since: at(-time.Hour), Certificate: &v1alpha1.Certificate{Fingerprint: "AB", Expires: at(time.Hour)}, Conditions: []metav1.Condition{
-		{Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: "WrongCluster", Message: "another one, confirm=not-a-hold"},
-	}, Holds: []v1alpha1.Hold{{ID: "cluster-5", Reason: "another cluster"}, {ID: "5f2c", Scope: "application", Count: 9, Reason: "restored"}},
-		Diverged: 4, Pending: &v1alpha1.Pending{Deliveries: 1, Deletions: 3}}
-	r := rowOf(&agent)
-	if want := []fleet.Hold{{Description: "another cluster", Reason: "confirmation required", ID: "cluster-5"}, {Description: "9 deletions of application", Reason: "restored", ID: "5f2c"}}; !slices.Equal(r.Holds, want) {
-		t.Errorf("holds: %+v", r.Holds)
-	}
-	if r.Pending != "1 undelivered item, 3 undelivered deletions" {
-		t.Errorf("pending: %q", r.Pending)
-	}
-	if !strings.Contains(r.Refused, "another one") || r.Expires != today.Add(time.Hour).Unix() || r.Labels != "env=prod" || r.Namespace != "ns" {
-		t.Errorf("%+v", r)
-	}
-	// A newer certificate counts.
-	agent.Annotations = map[string]string{v1alpha1.IssuedAnnotation: strings.Repeat("A", 64) + "/nonsense " + strings.Repeat("C", 64) + "/" + today.Add(48*time.Hour).Format(time.RFC3339) + " " + strings.Repeat("E", 64) + "/" + today.Add(2*time.Hour).Format(time.RFC3339)}
-	if r := rowOf(&agent); r.Expires != today.Add(48*time.Hour).Unix() {
-		t.Errorf("expires %d", r.Expires)
-	}
-	for reason, want := range map[string]bool{"Suspended": false, "PrincipalLost": false, "Revoked": true, "WrongProtocol": true, "Unavailable": false} {
-		agent.Status.Conditions[0].Reason = reason
-		if got := rowOf(&agent).Refused != ""; got != want {
-			t.Errorf("%s: refused is %v", reason, got)
-		}
 	}
 }
 

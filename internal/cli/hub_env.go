@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -24,7 +25,7 @@ func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env,
 	if set.on("destination-based-mapping") {
 		mapping = kind.ByDestination
 	}
-	uid, err := c.uid(ctx)
+	hub, err := c.readHub(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +34,8 @@ func (c *cluster) hubEnv(ctx context.Context, agent *v1alpha1.Agent) (*kind.Env,
 		return nil, err
 	}
 	w := &kind.Env{
-		Side: kind.Hub, HubArgoNamespace: c.namespace, PrincipalUID: uid, Projection: engine.ProjectionMax, InstanceLabel: argo["application.instanceLabelKey"],
-		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: hubNamespace(agent),
+		Side: kind.Hub, HubArgoNamespace: c.namespace, PrincipalUID: hub.state.Identity, Projection: engine.ProjectionMax, InstanceLabel: argo["application.instanceLabelKey"],
+		Agent: kind.Agent{Name: agent.Name, Mode: kind.Mode(agent.Spec.Mode), Mapping: cmp.Or(kind.Mapping(agent.Spec.Mapping), mapping), HubNamespace: agentrows.HubNamespace(agent),
 			Children: agent.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly && agent.Spec.Mode == string(kind.Managed)},
 		Settings: kind.Settings{AllowedNamespaces: commaList(set.get("allowed-namespaces")), ShareUnscopedRepositories: set.on("share-unscoped-repositories"),
 			SyncRepositoryTrust: set.on("sync-repository-trust"), SyncArgoSettings: set.on("sync-argocd-settings"),

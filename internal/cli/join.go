@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,6 +89,7 @@ before you install the chart.`,
 	f.BoolVar(&j.install.AllNamespaces, "all-namespaces", false, "Allow Applications outside the Argo CD namespace, for destination mapping and some autonomous clusters.")
 	f.BoolVar(&j.install.Exec, "live-exec", false, "Allow exec sessions from the hub.")
 	f.BoolVar(&j.install.Secrets, "live-secrets", false, "Allow the hub to read Secrets. Argo CD hides their data.")
+	f.BoolVar(&j.install.SelfUpgrade, "self-upgrade", false, "Let the hub upgrade the agent, if an AgentPolicy of the cluster allows it.")
 	f.BoolVar(&j.install.NoRead, "no-live-read", false, "Do not allow the hub to read objects and logs.")
 	f.BoolVar(&j.install.NoWrite, "no-live-write", false, "Do not allow the hub to change objects directly.")
 	f.BoolVar(&j.socket, "websocket", false, "Connect with a WebSocket, for networks that allow only HTTP/1.1. The principal needs --enable-websocket.")
@@ -98,13 +100,10 @@ before you install the chart.`,
 }
 
 func (j *joinOptions) manifests(namespace string) ([]byte, error) {
-	host, port, err := net.SplitHostPort(j.token.Address)
-	if err != nil {
-		return nil, fmt.Errorf("address of the token: %w", err)
-	}
+	hosts, port := j.token.Servers()
 	agent := j.install
 	agent.Namespace, agent.Image = namespace, j.image
-	agent.Settings = map[string]string{"ARGOCD_AGENT_REMOTE_SERVER": host, "ARGOCD_AGENT_REMOTE_PORT": port, "ARGOCD_AGENT_MODE": j.mode}
+	agent.Settings = map[string]string{"ARGOCD_AGENT_REMOTE_SERVER": strings.Join(hosts, ","), "ARGOCD_AGENT_REMOTE_PORT": port, "ARGOCD_AGENT_MODE": j.mode}
 	if j.socket {
 		agent.Settings["ARGOCD_AGENT_ENABLE_WEBSOCKET"] = "true"
 	}

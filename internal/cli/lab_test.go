@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -165,4 +166,55 @@ func removeFinalizers(t *testing.T, c *lab.Cluster, namespace, name string) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
+}
+
+// The cluster of the autonomous agent is the second hub here.
+func TestHub_Transcript(t *testing.T) {
+	s, l := inLab(t, "cli-hub")
+	second := l.Cluster("autonomous")
+	crd, err := os.ReadFile("../../install/crds/agents.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Apply(t.Context(), string(crd)); err != nil {
+		t.Fatal(err)
+	}
+	empty(t, second, "cli-hub")
+	lost := filepath.Join(t.TempDir(), "lost")
+	if err := os.WriteFile(lost, []byte("{apiVersion: v1, kind: Config, clusters: [{name: lost, cluster: {server: 'https://127.0.0.1:1'}}], contexts: [{name: lost, context: {cluster: lost}}]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, variable := range s.env {
+		if strings.HasPrefix(variable, "KUBECONFIG=") {
+			s.env[i] += string(filepath.ListSeparator) + lost
+		}
+	}
+	s.names = map[string]string{}
+	for name, c := range map[string]*lab.Cluster{"UID-OF-HUB": l.Hub(), "UID-OF-SECOND": second} {
+		system, err := c.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.names[name] = string(system.UID)
+	}
+	s.replace[`(UID-OF-\S+/\d+ +)\d+`] = "${1}N"
+	s.replace[`"lag": \d+`] = `"lag": N`
+	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	s.commands["data"] = func(argument string) string {
+		name, change, _ := strings.Cut(argument, " ")
+		patch(t, l.Cluster(name), configMaps, "cli-hub", "argocd-agent-hub", `{"data":`+change+`}`)
+		return ""
+	}
+	s.commands["copy-ca"] = func(string) string {
+		ca, err := l.Hub().Client().CoreV1().Secrets("cli-hub").Get(t.Context(), pki.AuthoritySecret, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ca.ObjectMeta = metav1.ObjectMeta{Name: ca.Name, Labels: ca.Labels, Annotations: ca.Annotations}
+		if _, err := second.Client().CoreV1().Secrets("cli-hub").Create(t.Context(), ca, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	}
+	s.play("hub.txt")
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
@@ -151,12 +152,10 @@ func (a agents) applicationsOf(ctx context.Context, agent *v1alpha1.Agent) (*kin
 
 func holdsOf(agent *v1alpha1.Agent) []pendingItem {
 	var found []pendingItem
-	for _, h := range agent.Status.Holds {
-		one := pendingItem{Agent: agent.Name, Kind: "held", Description: h.Reason, Reason: "confirmation required", ID: h.ID, Since: h.Since, fleetHold: h.FleetHold}
-		if h.Scope != "" {
-			one.Description, one.Reason = fmt.Sprintf("%d deletions of %s", h.Count, h.Scope), h.Reason
-		}
-		found = append(found, one)
+	for i := range agent.Status.Holds {
+		h := &agent.Status.Holds[i]
+		hold := agentrows.HoldOf(h)
+		found = append(found, pendingItem{Agent: agent.Name, Kind: "held", Description: hold.Description, Reason: hold.Reason, ID: h.ID, Since: h.Since, fleetHold: h.FleetHold})
 	}
 	return found
 }
@@ -195,14 +194,14 @@ func pendingOf(agent *v1alpha1.Agent, env *kind.Env, app *kind.Object) []pending
 
 // notAcknowledgedReason returns why an agent has not acknowledged something.
 func notAcknowledgedReason(agent *v1alpha1.Agent) string {
-	switch state := stateOf(agent); {
-	case state == stateWriteOutage:
+	switch state := agentrows.StateOf(agent); {
+	case state == agentrows.WriteOutage:
 		return "the API server of the agent does not accept writes: " + conditionMessage(agent, v1alpha1.ConditionWritable)
 	case agent.Status.Connected:
 		return "the agent has not acknowledged it yet"
 	case agent.Spec.Suspended:
 		return "the agent is suspended"
-	case state == stateNeverConnected:
+	case state == agentrows.NeverConnected:
 		return "the agent has never connected"
 	}
 	return "the agent is disconnected"

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
@@ -73,30 +74,10 @@ func otherItems(agent *v1alpha1.Agent, found []pendingItem) []pendingItem {
 		return nil
 	}
 	reason := "in progress; if it persists, run: argocd-agentctl diff " + agent.Name + " --agent-context …"
-	if stateOf(agent) == stateWriteOutage {
+	if agentrows.StateOf(agent) == agentrows.WriteOutage {
 		reason = notAcknowledgedReason(agent)
 	}
-	return []pendingItem{{Agent: agent.Name, Kind: "delivery", Description: pendingText(&agent.Status), Reason: reason, Since: agent.Status.OldestUnacked}}
-}
-
-// pendingText lists the counts of status.pending.
-func pendingText(s *v1alpha1.Status) string {
-	if s.Pending == nil {
-		return pluralize(int(s.Diverged), "item") + " that differ between hub and cluster"
-	}
-	var counts []string
-	for _, one := range []struct {
-		n    int64
-		unit string
-	}{
-		{s.Pending.Deliveries, "undelivered item"}, {s.Pending.Deletions, "undelivered deletion"}, {s.Pending.Commands, "undelivered command"},
-		{s.Pending.Writes, "hub write"}, {s.Pending.Rejected, "rejected item"},
-	} {
-		if one.n > 0 {
-			counts = append(counts, pluralize(int(one.n), one.unit))
-		}
-	}
-	return strings.Join(counts, ", ")
+	return []pendingItem{{Agent: agent.Name, Kind: "delivery", Description: agentrows.PendingText(&agent.Status), Reason: reason, Since: agent.Status.OldestUnacked}}
 }
 
 // emptyPendingMessage names the agents whose state is unknown. If partial, Applications were not read.
@@ -105,7 +86,7 @@ func (p *Program) emptyPendingMessage(list []v1alpha1.Agent, partial bool) strin
 	for i := range list {
 		agent := &list[i]
 		conditions := agent.Status.Conditions
-		switch state := stateOf(agent); {
+		switch state := agentrows.StateOf(agent); {
 		case !agent.Status.Connected && agent.Status.Since != nil:
 			unknown = append(unknown, fmt.Sprintf("%s (%s for %s)", agent.Name, state, p.age(agent.Status.Since.Time)))
 		case !agent.Status.Connected:

@@ -88,7 +88,8 @@ Output is a table. For scripts, use -o json, yaml or name. Colors are printed on
 is set. Destructive commands ask for confirmation on a terminal and require --yes otherwise.
 
 Exit codes: 0 success; 1 failure; 2 invalid arguments; 3 findings (doctor and validate: a problem, diff: a difference,
-pending: something waits).`,
+pending: something waits, upgrade: an agent was not upgraded,
+hub status: both hubs claim to be active).`,
 		Example: `  # Connect a workload cluster: run the first command on the hub and the command that it prints on the cluster
   argocd-agentctl agent join-token w1 --mode managed --label env=prod
   argocd-agentctl join TOKEN
@@ -112,7 +113,7 @@ pending: something waits).`,
 	root.SetVersionTemplate(p.build().Text(programName))
 	root.Flags().Bool("version", false, "Print the version of argocd-agentctl. For principal and agents, use the command version.")
 	root.AddCommand(p.agentCommand(), p.joinCommand(), p.topCommand(), p.searchCommand(), p.fleetCommand(), p.doctorCommand(), p.validateCommand(), p.pendingCommand(),
-		p.diffCommand(), p.sysdumpCommand(), p.policyCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
+		p.traceCommand(), p.diffCommand(), p.sysdumpCommand(), p.upgradeCommand(), p.importCommand(), p.policyCommand(), p.kubeconfigCommand(), p.pkiCommand(), p.blocklistCommand(), p.hubCommand(), p.configCommand(), p.versionCommand(), p.completionCommand())
 	root.AddCommand(p.existingCommands()...)
 	p.completeNames(root)
 	cmdline.Prepare(root)

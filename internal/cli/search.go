@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -28,6 +29,7 @@ type searchFlags struct {
 	count, watch     bool
 	limit            int
 	server, serverCA string
+	pod              string // to which a port is forwarded, if it is ready
 }
 
 func (p *Program) searchCommand() *cobra.Command {
@@ -86,9 +88,14 @@ The principal needs --search-port. The command forwards a local port to its pod.
 	flags.BoolVarP(&f.watch, "watch", "w", false, "Print the result and then its changes. With -o json, one update per line.")
 	flags.IntVar(&f.limit, "limit", 100, "Maximum `NUMBER` of Applications or groups. 0 means all.")
 	flags.StringVar(&f.sort, "sort", "", "Sort by this `FIELD`, or with the prefix - in descending order. If unset, namespace and name.")
+	f.addServer(flags)
+	return cmd
+}
+
+// addServer adds the flags that select the search API.
+func (f *searchFlags) addServer(flags *pflag.FlagSet) {
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the search API. If unset, a port-forward to the principal.")
 	flags.StringVar(&f.serverCA, "server-ca", "", "PEM `FILE` with the CA certificate of --server. If unset, the CAs of this machine.")
-	return cmd
 }
 
 func (f searchFlags) check() error {
@@ -277,7 +284,7 @@ func (c *cluster) withSearch(ctx context.Context, f searchFlags, do func(*search
 	if err != nil {
 		return fmt.Errorf("find the search API: %w", c.explain(err))
 	}
-	pod, port := podOf(found.Items)
+	pod, port := podOf(found.Items, f.pod)
 	if pod == "" {
 		return fmt.Errorf("Service %s of %s has no ready pod: set --search-port of the principal, or --server", searchService, c)
 	}
@@ -375,7 +382,9 @@ func (s *searchClient) stream(ctx context.Context, text, token string, do func(q
 }
 
 func (s *searchClient) request(ctx context.Context, path, text string, values url.Values) (io.ReadCloser, error) {
-	values.Set("query", text)
+	if text != "" {
+		values.Set("query", text)
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path+"?"+values.Encode(), http.NoBody)
 	if err != nil {
 		return nil, err

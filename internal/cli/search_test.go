@@ -131,18 +131,7 @@ func TestSearch_PrintsResults(t *testing.T) {
 		}
 		got.WriteString("\n")
 	}
-	if *update {
-		if err := os.WriteFile("testdata/search.txt", []byte(got.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/search.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("testdata/search.txt differs; if this is intended, run: go test ./internal/cli -update\n%s", difference(string(want), got.String()))
-	}
+	checkGolden(t, "search.txt", got.String())
 }
 
 func TestSearch_RefusesServerThatItCannotVerify(t *testing.T) {

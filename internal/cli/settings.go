@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -87,22 +88,26 @@ func ourPods(deployment string) string {
 	return partOfLabel + "=" + ourPartOf + "," + componentLabel + "=" + strings.TrimPrefix(deployment, "argocd-agent-")
 }
 
-// deployment returns the Deployment with a default name. If the chart gave ours another one, its labels identify it.
+// deployment returns the Deployment with a default name. If the chart gave ours another one, or an import stopped the one
+// with this name, its labels identify it.
 func (c *cluster) deployment(ctx context.Context, name string) (*appsv1.Deployment, error) {
 	d, err := c.kube.AppsV1().Deployments(c.namespace).Get(ctx, name, metav1.GetOptions{})
-	if !notFound(err) || name != principalDeployment && name != agentDeployment {
+	stopped := func(d appsv1.Deployment) bool { return d.Annotations[replicasAnnotation] != "" }
+	if err == nil && !stopped(*d) || err != nil && !notFound(err) || name != principalDeployment && name != agentDeployment {
 		return d, err
 	}
 	found, listErr := c.kube.AppsV1().Deployments(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: ourPods(name)})
-	switch {
-	case listErr != nil:
+	if listErr != nil {
 		return nil, listErr
+	}
+	found.Items = slices.DeleteFunc(found.Items, stopped)
+	switch {
 	case len(found.Items) == 1:
 		return &found.Items[0], nil
 	case len(found.Items) > 1:
 		return nil, fmt.Errorf("%d Deployments have the labels %s, none has the name %s", len(found.Items), ourPods(name), name)
 	}
-	return nil, err
+	return d, err
 }
 
 func (s *settings) readEnvironment(container *corev1.Container, load func(string) (map[string]string, error)) error {
@@ -140,14 +145,16 @@ func (s *settings) readArguments(args []string) {
 		if !ok {
 			continue
 		}
-		if name, value, ok := strings.Cut(name, "="); ok {
-			s.flags[name] = value
-			continue
+		name, value, ok := strings.Cut(name, "=")
+		if !ok {
+			if value = "true"; i+1 < len(args) && !strings.HasPrefix(args[i+1], "--") {
+				value = args[i+1]
+			}
 		}
-		s.flags[name] = "true"
-		if i+1 < len(args) && !strings.HasPrefix(args[i+1], "--") {
-			s.flags[name] = args[i+1]
+		if before := s.flags[name]; name == "server-address" && before != "" { // the list flag that doctor reads
+			value = before + "," + value
 		}
+		s.flags[name] = value
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 func TestSettings_ReadFlagsAndEnvironment(t *testing.T) {
 	s := &settings{prefix: "ARGOCD_AGENT_", env: map[string]string{}, flags: map[string]string{}}
-	s.readArguments([]string{"agent", "--server-address", "hub", "--destination-based-mapping", "--allowed-namespaces=a,b", "--redis-addr", "r:1"})
+	s.readArguments([]string{"agent", "--server-address", "hub", "--server-address=standby", "--destination-based-mapping", "--allowed-namespaces=a,b", "--redis-addr", "r:1"})
 	container := &corev1.Container{
 		EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "params"}}}},
 		Env: []corev1.EnvVar{{Name: "ARGOCD_AGENT_LOG_LEVEL", Value: "debug"}, {Name: "ARGOCD_AGENT_REMOTE_PORT", ValueFrom: &corev1.EnvVarSource{
@@ -26,7 +26,7 @@ func TestSettings_ReadFlagsAndEnvironment(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for flag, want := range map[string]string{"server-address": "hub", "server-port": "8443", "agent-mode": "managed", "allowed-namespaces": "a,b",
+	for flag, want := range map[string]string{"server-address": "hub,standby", "server-port": "8443", "agent-mode": "managed", "allowed-namespaces": "a,b",
 		"redis-addr": "r:1", "log-level": "debug", "label-selector": ""} {
 		if got := s.get(flag); got != want {
 			t.Errorf("--%s is %q, want %q", flag, got, want)

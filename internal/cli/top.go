@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 )
 
 func (p *Program) topCommand() *cobra.Command {
@@ -85,7 +85,7 @@ func (p *Program) top(ctx context.Context, a agents) error {
 // fleet renders one frame: a summary and as many agents as fit, the most urgent first.
 func (p *Program) fleet(all []v1alpha1.Agent, hub, stale string, width, height int) string {
 	slices.SortFunc(all, func(a, b v1alpha1.Agent) int {
-		if d := urgency(&b) - urgency(&a); d != 0 {
+		if d := agentrows.Urgency(&b) - agentrows.Urgency(&a); d != 0 {
 			return d
 		}
 		return strings.Compare(a.Name, b.Name)
@@ -93,12 +93,12 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, stale string, width, height i
 	counts := map[string]int{}
 	var apps, diverged int64
 	for i := range all {
-		counts[stateOf(&all[i])]++
+		counts[agentrows.StateOf(&all[i])]++
 		apps += all[i].Status.Applications
 		diverged += all[i].Status.Diverged
 	}
 	parts := []string{pluralize(len(all), "agent")}
-	for _, state := range []string{stateConnected, stateWriteOutage, stateDisconnected, stateHeld, stateSuspended, stateTerminating, stateNeverConnected} {
+	for _, state := range []string{agentrows.Connected, agentrows.WriteOutage, agentrows.Disconnected, agentrows.Held, agentrows.Suspended, agentrows.Terminating, agentrows.NeverConnected} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
@@ -134,25 +134,8 @@ func (p *Program) fleet(all []v1alpha1.Agent, hub, stale string, width, height i
 	return strings.Join(lines, "\n")
 }
 
-// urgency orders agents by how much they need attention.
-func urgency(agent *v1alpha1.Agent) int {
-	switch state := stateOf(agent); {
-	case state == stateHeld:
-		return 5
-	case state == stateDisconnected, state == stateWriteOutage:
-		return 4
-	case meta.IsStatusConditionFalse(agent.Status.Conditions, v1alpha1.ConditionRegistered):
-		return 3
-	case agent.Status.Diverged > 0:
-		return 2
-	case state != stateConnected:
-		return 1
-	}
-	return 0
-}
-
 func rowColor(agent *v1alpha1.Agent) color {
-	return [...]color{plain, faint, yellow, red, red, red}[urgency(agent)]
+	return [...]color{plain, faint, yellow, red, red, red}[agentrows.Urgency(agent)]
 }
 
 // cut shortens a line to the width of a terminal.

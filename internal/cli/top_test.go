@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -42,18 +41,7 @@ func TestTop_FitsScreenAndShowsUrgentAgentsFirst(t *testing.T) {
 	}
 	fmt.Fprintf(&got, "# stale\n%s\n", p.fleet(nil, "the hub (context hub, namespace argocd)", "connection refused", 60, 10))
 	text := strings.ReplaceAll(got.String(), "\x1b", "^[")
-	if *update {
-		if err := os.WriteFile("testdata/top.txt", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/top.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text != string(want) {
-		t.Errorf("testdata/top.txt differs; if this is intended, run: go test ./internal/cli -update\n%s", difference(string(want), text))
-	}
+	checkGolden(t, "top.txt", text)
 	for _, frame := range strings.Split(text, "# ")[1:3] {
 		var columns, lines int
 		if _, err := fmt.Sscanf(frame, "%d columns, %d lines", &columns, &lines); err != nil {

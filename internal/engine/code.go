@@ -27,6 +27,9 @@ const (
 	Overloaded    Code = "Overloaded"    // reconnect later
 	Revoked       Code = "Revoked"       // suspended, or certificate revoked or expired
 	ShuttingDown  Code = "ShuttingDown"  // reconnect
+	Reconnect     Code = "Reconnect"     // reconnect, to a principal replica with fewer agents
+	HubSuperseded Code = "HubSuperseded" // another hub was promoted since
+	WrongHub      Code = "WrongHub"      // the agent belongs to a hub of another identity
 )
 
 // Retryable reports whether the item may succeed later without a change.

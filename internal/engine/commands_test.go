@@ -53,6 +53,7 @@ var sideVerbs = map[string]func(*side, []string) error{
 	"restart": func(s *side, _ []string) error {
 		s.w.dropSession(s.w.session)
 		s.cfg.KnownStore, s.cfg.StoreUntrusted = s.peer.Status().Other, s.peer.Status().StoreHoldID != ""
+		s.cfg.KnownGeneration = s.peer.Generation()
 		s.boot()
 		s.w.epoch.Incarnation++
 		s.w.hub.pipe, s.w.agent.pipe = nil, nil
@@ -62,6 +63,18 @@ var sideVerbs = map[string]func(*side, []string) error{
 	"store": func(s *side, args []string) error { // the API server is another, or as it was
 		revision, err := strconv.ParseUint(args[1], 10, 64)
 		s.store.id = Store{args[0], revision}
+		return err
+	},
+	"promoted": func(s *side, args []string) error { // the generation of the hub, and what it has received of which store
+		s.cfg.Welcome.PrincipalUID = "identity"
+		n, err := strconv.ParseUint(args[0], 10, 64)
+		s.cfg.Welcome.HubGeneration, s.cfg.Welcome.Predecessor = n, Store{}
+		if len(args) > 2 {
+			n, err = strconv.ParseUint(args[2], 10, 64)
+			s.cfg.Welcome.Predecessor = Store{args[1], n}
+		}
+		s.boot()
+		s.do(Tick{})
 		return err
 	},
 	"lags": func(s *side, args []string) error { // a process that has seen its store only so far; 0: all of it

@@ -69,6 +69,10 @@ type Config struct {
 	// StoreUntrusted reports whether the other side's store was found to have regressed before this process started,
 	// and no user has accepted it yet.
 	StoreUntrusted bool
+	// KnownGeneration (agent) is the latest generation of the hub that earlier processes have seen, if any.
+	KnownGeneration HubGeneration
+	// OneHub (agent) means that all addresses of the hub must lead to hubs of one identity.
+	OneHub bool
 
 	Tuning Tuning
 }

@@ -27,7 +27,9 @@ type Apply struct {
 	Extra          []byte
 	SourceRevision uint64 // revision of the owner's objects, recorded with the ownership annotation
 	View           uint64 // revision up to which the owner knows its own store; an object that IsLater must stay
-	StoreUntrusted bool   // the owner's store is untrusted: delete nothing
+	StoreUntrusted bool   // the owner's store is untrusted for this item: delete nothing
+
+	SourceGeneration uint64 // of the hub, recorded with the source revision; 0 before the first promotion
 }
 
 // Remove deletes the replica's object but not its workloads. The caller answers with Applied.
@@ -58,8 +60,10 @@ type Event struct {
 	Message string
 	Hello   *Hello   // Opened, on the hub
 	Welcome *Welcome // Opened, on the agent
-	Store   Store    // Opened, StoreAccepted: the other side's store
+	Store   Store    // Opened, StoreAccepted, StoreContinued: the other side's store
 	Held    *Held
+
+	HubGeneration uint64 // Closed with HubSuperseded, on the hub: the generation that the agent follows
 
 	Unshared []string // Opened: scopes of this side that the other side does not know
 }
@@ -80,6 +84,7 @@ const (
 	HoldStarted     EventType = "HoldStarted"     // deletions wait for a confirmation (Held)
 	HoldEnded       EventType = "HoldEnded"       // the hold in Held has ended
 	StoreAccepted   EventType = "StoreAccepted"   // a user accepted the other side's store
+	StoreContinued  EventType = "StoreContinued"  // agent: the store of a promoted hub continues the known one
 	WriteOutageSet  EventType = "WriteOutageSet"  // hub: the agent's API server does not accept writes (Message); empty: it does
 	InSync          EventType = "InSync"          // the digests of a scope are equal
 	InitialSyncDone EventType = "InitialSyncDone" // once per session: every scope was in sync, or differs after it was compared twice

@@ -125,7 +125,7 @@ func (s *byteSource) message() Message {
 		return Delta{s.scope(), many(s, s.item), s.number(), s.number()}
 	case 9:
 		return Ack{s.scope(), many(s, func() AckItem {
-			return AckItem{s.number(), s.key(), s.version(), s.code(), "said so", int64(s.number())}
+			return AckItem{s.number(), s.key(), s.version(), s.code(), "said so", int64(s.number()), 0}
 		})}
 	case 10:
 		return Finished{s.scope(), s.key(), s.version()}
@@ -136,7 +136,7 @@ func (s *byteSource) message() Message {
 	case 13:
 		return WriteOutage{s.pick("", "full")}
 	case 14:
-		return Bye{s.code(), "bye", int64(s.number())}
+		return Bye{s.code(), "bye", int64(s.number()), s.number()}
 	}
 	return Open{s.pick("token"), s.pick("target")}
 }
@@ -233,7 +233,7 @@ func hostileStep(w *world, side *side, s *byteSource, session *uint64) {
 	case b < 90: // an answer that fits, with any outcome
 		if o := side.peer.owners[s.pick("project", "application", "status")]; o != nil && o.lists[inFlight].head != nil {
 			it := o.lists[inFlight].head
-			side.do(Received{*session, Ack{o.cfg.Name, []AckItem{{it.seq, it.key, it.version, s.code(), "said so", int64(s.number())}}}})
+			side.do(Received{*session, Ack{o.cfg.Name, []AckItem{{it.seq, it.key, it.version, s.code(), "said so", int64(s.number()), 0}}}})
 		}
 	case b < 92:
 		side.do(Applied{Scope: s.scope(), Key: s.key(), Ticket: s.number(), Code: s.code(), Stored: s.version(), Replaced: s.version(), Written: s.byte()%2 == 0, Lost: many(s, func() string { return "f" })})

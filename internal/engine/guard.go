@@ -45,6 +45,10 @@ func (c Cause) Budget() bool { return c == CauseLast || c == CauseHalf || c == C
 // Retries do not change the result: an allowed deletion is not judged again in the session and counts once in the
 // window.
 func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
+	if untrusted, rest := split(lost, r.untrusted); len(untrusted) > 0 {
+		g.hold(r, untrusted, CauseStore)
+		lost = rest
+	}
 	if len(lost) == 0 {
 		return
 	}
@@ -61,12 +65,21 @@ func (g *deletionGuard) onAbsent(r *replica, lost []*replicaItem) {
 	}
 }
 
+// split returns the items that match, and the others.
+func split(items []*replicaItem, match func(*replicaItem) bool) (matching, others []*replicaItem) {
+	for _, it := range items {
+		if match(it) {
+			matching = append(matching, it)
+		} else {
+			others = append(others, it)
+		}
+	}
+	return matching, others
+}
+
 // judge returns why items may not be deleted now, or "" if they may.
 func (g *deletionGuard) judge(r *replica, lost []*replicaItem) Cause {
-	switch {
-	case r.peer.storeUntrusted:
-		return CauseStore
-	case r.cfg.NoBudget:
+	if r.cfg.NoBudget {
 		return ""
 	}
 	if cause := g.exceeded(r, lost); cause != "" {

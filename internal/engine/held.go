@@ -1,11 +1,16 @@
 package engine
 
+import "fmt"
+
 // This file reports holds to both ends and handles confirmations.
 
 // storeHold returns the hold of an untrusted store, or the zero value.
 func (p *Peer) storeHold() Held {
 	if !p.storeUntrusted {
 		return Held{}
+	}
+	if p.successor.begun {
+		return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: fmt.Sprintf("the hub was promoted and had not received the last changes of %d items: their deletions and updates, and commands, wait for a confirmation", p.suspects())}
 	}
 	return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: "the peer's API server was restored from a backup or replaced: deletions, updates and commands wait for a confirmation"}
 }
@@ -121,11 +126,7 @@ func (p *Peer) resendHold(scope string) {
 // acceptStore accepts the other side's store as it is.
 func (p *Peer) acceptStore() {
 	was := p.storeHoldID
-	p.storeUntrusted, p.storeHoldID, p.other = false, "", p.current
-	p.floor = 0
-	for _, r := range p.replicas {
-		r.seen = 0
-	}
+	p.trustStore()
 	p.emit(Event{Type: StoreAccepted, Store: p.other})
 	p.reportHold(Held{}, was)
 	for _, r := range p.orderedReplicas {
@@ -133,5 +134,14 @@ func (p *Peer) acceptStore() {
 		r.askForRejected()
 		r.setHorizon()
 		r.startRound()
+	}
+}
+
+// trustStore makes the other side's store, as it is, the known one.
+func (p *Peer) trustStore() {
+	p.storeUntrusted, p.storeHoldID, p.other = false, "", p.current
+	p.floor, p.successor = 0, successor{}
+	for _, r := range p.replicas {
+		r.seen = 0
 	}
 }

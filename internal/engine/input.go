@@ -52,6 +52,8 @@ type Observe struct {
 	Alias          Alias   // as recorded on the object
 	Lossy          bool    // the alias hides that a field is not stored as it was written
 	SourceRevision uint64  // as recorded on the object: the revision of the owner's objects that it came from
+
+	SourceGeneration uint64 // as recorded on the object: see Apply
 }
 
 // Alias records that content written as Written is stored as Stored.
@@ -72,22 +74,23 @@ type View struct {
 
 // Applied answers Apply or Remove.
 type Applied struct {
-	Scope          string
-	Key            Key
-	Ticket         uint64
-	Code           Code
-	Message        string
-	RetryAfter     Time
-	Stored         Version  // after a write: hash of what is stored, or zero if there is no object
-	Size           int      // bytes of what is stored
-	Replaced       Version  // hash of what the write replaced
-	Lost           []string // fields that are not stored as they were written: few and short
-	Contested      []string // fields that differed in what the write replaced
-	SourceRevision uint64   // as in Observe
-	Written        bool     // an API write was needed
-	Gone           bool     // the item's object is to be deleted and does not exist; if Stored is set, another object has its name
-	Deleting       bool     // the object is terminating: its content no longer counts
-	LeftUnchanged  bool     // the item asks to leave the object as it is
+	Scope            string
+	Key              Key
+	Ticket           uint64
+	Code             Code
+	Message          string
+	RetryAfter       Time
+	Stored           Version  // after a write: hash of what is stored, or zero if there is no object
+	Size             int      // bytes of what is stored
+	Replaced         Version  // hash of what the write replaced
+	Lost             []string // fields that are not stored as they were written: few and short
+	Contested        []string // fields that differed in what the write replaced
+	SourceRevision   uint64   // as in Observe
+	SourceGeneration uint64   // as in Observe
+	Written          bool     // an API write was needed
+	Gone             bool     // the item's object is to be deleted and does not exist; if Stored is set, another object has its name
+	Deleting         bool     // the object is terminating: its content no longer counts
+	LeftUnchanged    bool     // the item asks to leave the object as it is
 }
 
 // Begin answers the event Opened. The caller must first report everything that depends on the peer of this session, and
@@ -119,6 +122,7 @@ type Remembered struct {
 	Store          Store
 	StoreUntrusted bool
 	Seen           []Seen
+	Generation     HubGeneration
 }
 
 // Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.

@@ -58,6 +58,8 @@ type Welcome struct {
 	Seen          []Seen
 	ClockMillis   int64
 	InstanceLabel string // with which Argo CD tracks resources on the hub; if empty, the default
+	HubGeneration uint64 // see HubGeneration; 0 if the hub is older
+	Predecessor   Store  // of a promoted hub: store of the hub before it, and up to where it has received everything of it
 }
 
 // FleetHold is a capability of the hub: it checks deletions by absence across its agents. An agent that knows it holds
@@ -204,6 +206,7 @@ type AckItem struct {
 	Code             Code
 	Message          string
 	RetryAfterMillis int64
+	HandledMillis    int64 // how long the replica took from the receipt, set and used by adapters only; 0 if unknown
 }
 
 // Finished reports that an item that the owner wants deleted no longer exists on the replica side, so that its
@@ -250,6 +253,23 @@ type ApplicationEvent struct {
 	LastMillis     int64
 }
 
+// UpgradeState reports what the agent does about upgrades, at the start of each session and after each change. The engine
+// does not handle it.
+type UpgradeState struct {
+	ID      string // of the last Upgrade that the agent handled; empty if there was none
+	Phase   string // as in Status.Upgrade of the Agent resource
+	Message string
+}
+
+// Upgrade asks an agent that has sent UpgradeState to run another version of itself. The engine does not handle it.
+type Upgrade struct {
+	ID            string
+	Version       string // which is also the tag of the image
+	Repository    string // if empty, that of the running agent
+	Digest        string // if empty, the tag is used alone
+	TimeoutMillis int64  // in which the new agent must be in sync
+}
+
 // Confirm confirms a held deletion, or accepts an untrusted store.
 type Confirm struct {
 	Scope string
@@ -261,6 +281,7 @@ type Bye struct {
 	Code             Code
 	Message          string
 	RetryAfterMillis int64
+	HubGeneration    uint64 // HubSuperseded, from the agent: the generation that it follows
 }
 
 // Open requests a tunnel from the agent. The engine does not handle it.
@@ -282,6 +303,8 @@ func (Finished) message()          {}
 func (Held) message()              {}
 func (Confirm) message()           {}
 func (ApplicationEvents) message() {}
+func (UpgradeState) message()      {}
+func (Upgrade) message()           {}
 func (WriteOutage) message()       {}
 func (Bye) message()               {}
 func (Open) message()              {}

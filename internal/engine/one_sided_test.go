@@ -206,7 +206,7 @@ func (l *peerHarness) expect(lines []string, line string) {
 // lineStarts are the words that a line of describe can start with. Events have their type as the second word.
 var (
 	lineStarts = []string{"apply", "remove", "alias", "cut", "event", "ack", "gone", "delta", "want", "held", "finished", "roots", "ask", "answer"}
-	eventTypes = []EventType{Accepted, Finalized, HoldStarted, InSync, StoreAccepted}
+	eventTypes = []EventType{Accepted, Finalized, HoldStarted, InSync, Opened, StoreAccepted, StoreContinued}
 )
 
 // expectNone fails if one of the lines starts with this. It also fails if no line can: such a test would pass in any

@@ -33,8 +33,10 @@ type Peer struct {
 	protocol     int
 	projection   int
 
-	storeUntrusted    bool // the other side's store is untrusted
-	recordedUntrusted bool // the same, as in recorded
+	storeUntrusted    bool          // the other side's store is untrusted
+	generation        HubGeneration // agent: the latest that was seen
+	successor         successor     // agent: store of a promoted hub
+	recordedUntrusted bool          // the same, as in recorded
 	storeHoldID       string
 	fleetHold         bool            // agent: the hub checks deletions by absence across its agents
 	remoteHolds       map[string]Held // hub: what the agent holds, by scope
@@ -61,7 +63,7 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHolds: map[string]Held{},
-		other: cfg.KnownStore, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, generation: cfg.KnownGeneration, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)

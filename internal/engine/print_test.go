@@ -56,7 +56,14 @@ func (n *names) message(m Message) string {
 	case Hello:
 		return fmt.Sprintf("Hello epoch %d.%d, store %s@%d", m.Epoch.Incarnation, m.Epoch.Attempt, m.Store.UID, m.Store.Revision)
 	case Welcome:
-		return fmt.Sprintf("Welcome store %s@%d", m.Store.UID, m.Store.Revision)
+		text := fmt.Sprintf("Welcome store %s@%d", m.Store.UID, m.Store.Revision)
+		if m.HubGeneration > 0 {
+			text += fmt.Sprintf(", generation %d", m.HubGeneration)
+		}
+		if m.Predecessor.UID != "" {
+			text += fmt.Sprintf(" after %s@%d", m.Predecessor.UID, m.Predecessor.Revision)
+		}
+		return text
 	case Roots:
 		return "Roots" + list(m.Items, n.root) + n.same(", same", m.Same)
 	case Same:

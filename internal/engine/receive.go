@@ -91,7 +91,7 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem, view uint64) {
 		r.load += int(it.size)
 		r.update(it)
 		r.peer.emit(Apply{Scope: r.cfg.Name, Key: it.key, Ticket: it.ticket, Version: in.Version,
-			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, View: view, StoreUntrusted: r.peer.storeUntrusted})
+			Content: in.Content, Extra: in.Extra, SourceRevision: in.Revision, View: view, StoreUntrusted: r.untrusted(it), SourceGeneration: r.peer.sourceGeneration()})
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *replica) processItem(it *replicaItem, in DeltaItem, view uint64) {
 // Its revision does not prove that it is newer. The status of an Application is part of the same object, so a status
 // update raises the revision and the spec stays old. New objects replace nothing and are written.
 func (r *replica) heldUpdate(it *replicaItem, in DeltaItem) bool {
-	return r.peer.storeUntrusted && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
+	return r.untrusted(it) && r.cfg.Style == Mirror && it.exists && it.owned && it.effective() != in.Version
 }
 
 // askForRejected requests what this side has rejected, because the reason may be gone.
@@ -122,7 +122,7 @@ func (r *replica) processGone(it *replicaItem, in DeltaItem) {
 	switch {
 	case !it.exists || !it.owned || r.cfg.Style != Mirror:
 		r.ack(in, OK, "", 0)
-	case r.peer.storeUntrusted:
+	case r.untrusted(it):
 		r.guard.hold(r, []*replicaItem{it}, CauseStore)
 		r.ack(in, OnHold, "the owner's API server was restored from a backup or replaced; deletions wait for a confirmation", 0)
 	default:
@@ -268,7 +268,7 @@ func (r *replica) recordStored(it *replicaItem, in Applied) {
 	r.setExists(it, !in.Stored.IsZero(), !in.Stored.IsZero())
 	r.setStored(it, in.Size)
 	it.stored = in.Stored
-	r.setSourceRevision(it, in.SourceRevision)
+	r.setSourceRevision(it, in.SourceRevision, in.SourceGeneration)
 	switch {
 	case !in.Written || in.Replaced == in.Stored || in.Replaced.IsZero():
 	case in.Replaced != it.replaced:

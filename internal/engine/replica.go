@@ -199,7 +199,10 @@ func (r *replica) observe(in Observe) {
 	r.setExists(it, true, in.Owned)
 	r.setStored(it, in.Size)
 	it.stored = in.Stored
-	r.setSourceRevision(it, in.SourceRevision)
+	r.setSourceRevision(it, in.SourceRevision, in.SourceGeneration)
+	if appeared && r.peer.successor.begun {
+		it.suspect = r.outlives(it)
+	}
 	if !in.Owned && it.state == itemHeld {
 		r.setState(it, tracked)
 	}
@@ -224,7 +227,7 @@ func (r *replica) objectGone(key Key) {
 	r.assumeOwnerVersion(it)
 	r.setExists(it, false, false)
 	r.setStored(it, 0)
-	it.stored = Version{}
+	it.stored, it.suspect = Version{}, false
 	r.setAlias(it, Alias{}, false)
 	if !it.want.IsZero() {
 		// Attached: there is nothing left to fill, and the owner will lose the item too. Mirror: the obstacle of the
@@ -250,7 +253,7 @@ func (r *replica) tick() {
 	for _, h := range r.due(r.aliasEnds) {
 		switch it := r.items[h]; {
 		case it == nil:
-		case r.peer.storeUntrusted: // no update would be accepted
+		case r.untrusted(it): // no update would be accepted
 			r.endBy(it, now+minLossyLifetime)
 		default:
 			r.endAlias(it)

@@ -3,30 +3,32 @@ package engine
 // replicaItem is an item on the replica side: what the local object contains, what the owner has, and the state between
 // the two. exists and owned are observed facts. They do not depend on the state.
 type replicaItem struct {
-	hash           KeyHash
-	key            Key
-	stored         Version // hash of the object's content
-	want           Version // what the owner has; zero if unknown in this session
-	alias          Alias
-	replaced       Version  // what our last write of want replaced
-	problem        *problem // why it was rejected, as reported; nil if nothing was reported or the item is accepted since
-	next           *nextItem
-	seq            uint64
-	lastRound      uint64 // round in which it became known or the owner last mentioned it
-	sourceRevision uint64 // revision of the owner's objects that it came from, as recorded on it; 0 if unknown
-	ticket         uint64 // of the write that is running; 0 if none
-	requestedAt    Time
-	size           int32 // of the item that ticket applies
-	storedBytes    int32 // its part of replica.storedBytes
-	requests       uint8
-	overwrites     uint8 // how often writes of want have replaced the same content
-	checks         uint8 // how often in a row the same alias was recorded
-	state          replicaState
-	write          writeKind // of ticket, or of the last one
-	aliasState     aliasState
-	exists         bool
-	owned          bool
-	recompare      bool // a round found a difference while a write was running
+	hash             KeyHash
+	key              Key
+	stored           Version // hash of the object's content
+	want             Version // what the owner has; zero if unknown in this session
+	alias            Alias
+	replaced         Version  // what our last write of want replaced
+	problem          *problem // why it was rejected, as reported; nil if nothing was reported or the item is accepted since
+	next             *nextItem
+	seq              uint64
+	lastRound        uint64 // round in which it became known or the owner last mentioned it
+	sourceRevision   uint64 // revision of the owner's objects that it came from, as recorded on it; 0 if unknown
+	ticket           uint64 // of the write that is running; 0 if none
+	requestedAt      Time
+	size             int32  // of the item that ticket applies
+	storedBytes      int32  // its part of replica.storedBytes
+	sourceGeneration uint32 // of the hub that it came from, as recorded on it; 0 is the first
+	requests         uint8
+	overwrites       uint8 // how often writes of want have replaced the same content
+	checks           uint8 // how often in a row the same alias was recorded
+	state            replicaState
+	write            writeKind // of ticket, or of the last one
+	aliasState       aliasState
+	exists           bool
+	owned            bool
+	suspect          bool // it may be newer than what a promoted hub has received
+	recompare        bool // a round found a difference while a write was running
 }
 
 // nextItem is an item that waits until the running write ends.

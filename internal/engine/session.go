@@ -32,7 +32,9 @@ func (p *Peer) connected(in Connected) {
 }
 
 // close ends the session, if there is one. The next session finds out what became of items in flight.
-func (p *Peer) close(code Code, message string) {
+func (p *Peer) close(code Code, message string) { p.closeWith(Bye{Code: code, Message: message}) }
+
+func (p *Peer) closeWith(m Bye) {
 	was := p.phase
 	p.phase = closed
 	p.early, p.earlyBytes = nil, 0
@@ -40,7 +42,7 @@ func (p *Peer) close(code Code, message string) {
 		p.writeOutage = "" // known only in a session
 	}
 	if was == opened || was == awaitingBegin {
-		p.emit(Event{Type: Closed, Code: code, Message: message})
+		p.emit(Event{Type: Closed, Code: m.Code, Message: m.Message, HubGeneration: m.HubGeneration})
 	}
 }
 
@@ -58,7 +60,7 @@ func (p *Peer) received(in Received) {
 	p.lastReceived = p.now
 	switch m := in.Message.(type) {
 	case Bye:
-		p.close(m.Code, m.Message)
+		p.closeWith(m)
 		if !p.cfg.Hub {
 			p.emit(Event{Type: Refused, Code: m.Code, Message: m.Message})
 		}
@@ -134,7 +136,11 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 }
 
 func (p *Peer) refuse(session uint64, code Code, message string) {
-	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
+	bye := Bye{Code: code, Message: message}
+	if code == HubSuperseded {
+		bye.HubGeneration = p.generation.Number
+	}
+	p.emit(Send{Session: session, Message: bye})
 	p.emit(CloseSession{Session: session, Code: code, Message: message})
 	p.emit(Event{Type: Refused, Code: code, Message: message})
 }
@@ -153,7 +159,12 @@ func (p *Peer) handleWelcome(m Welcome) {
 		p.refuseWelcome(WrongMode, fmt.Sprintf("the hub maps Applications by %.40q, which this agent does not support; upgrade the agent", m.Mapping))
 		return
 	}
+	if code, message := p.wrongHub(m); code != OK {
+		p.refuseWelcome(code, message)
+		return
+	}
 	p.phase, p.protocol, p.projection = awaitingBegin, m.Protocol, m.Projection
+	p.setGeneration(m)
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
 	p.setShared(m.Capabilities)
 	p.checkStore(m.Store)
@@ -200,6 +211,7 @@ func (p *Peer) begin() {
 		w.Capabilities = p.announceScopes(w.Capabilities)
 		p.send(w)
 	}
+	p.continueStore()
 	for _, cfg := range p.cfg.Scopes {
 		if o := p.owners[cfg.Name]; o != nil {
 			o.start()
@@ -266,7 +278,13 @@ func (p *Peer) known(in Known) {
 // remembered adds what another process of this agent knows about the hub. It only adds: knowing too much holds changes until
 // a user confirms them, knowing too little accepts an older store.
 func (p *Peer) remembered(in Remembered) {
-	if p.phase != closed || in.Store.UID == "" {
+	if p.phase != closed {
+		return
+	}
+	if p.generation.Hub == "" || p.generation.Hub == in.Generation.Hub {
+		p.generation = p.generation.Newer(in.Generation)
+	}
+	if in.Store.UID == "" {
 		return
 	}
 	if p.other.UID == "" {
@@ -297,6 +315,7 @@ func (p *Peer) closeClone(recorded string) {
 // sawRevision records how new the owner's objects are, unless its store is untrusted.
 func (p *Peer) sawRevision(r *replica, revision uint64) {
 	if p.storeUntrusted {
+		p.successor.store.Revision = max(p.successor.store.Revision, revision)
 		return
 	}
 	r.seen = max(r.seen, revision)

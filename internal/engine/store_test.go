@@ -35,6 +35,7 @@ type object struct {
 
 	revision uint64 // at which it last changed
 	born     uint64 // as recorded on it: that of the owner's
+	bornIn   uint64 // as recorded on it: the generation of the owner
 }
 
 type refusal struct {
@@ -110,7 +111,7 @@ func (st *store) inputFor(scope string, key Key) Input {
 	case o == nil:
 		return ObjectGone{Scope: scope, Key: key}
 	}
-	return Observe{Scope: scope, Key: key, Stored: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Lossy: o.lossy, SourceRevision: o.born}
+	return Observe{Scope: scope, Key: key, Stored: VersionOf([]byte(o.content)), Size: len(o.content), Owned: o.owned, Alias: o.alias, Lossy: o.lossy, SourceRevision: o.born, SourceGeneration: o.bornIn}
 }
 
 // put stores an object by the hand of a user, as owner or behind our back.
@@ -231,7 +232,7 @@ func (st *store) apply(e Apply) Applied {
 		if o == nil || !o.owned {
 			return Applied{Code: NotAllowed, Message: "there is nothing to leave as it is"}
 		}
-		return Applied{Stored: VersionOf([]byte(o.content)), SourceRevision: o.born, LeftUnchanged: true}
+		return Applied{Stored: VersionOf([]byte(o.content)), SourceRevision: o.born, SourceGeneration: o.bornIn, LeftUnchanged: true}
 	}
 	if st.never && o != nil && o.foreign && !o.owned && !isAttached(st.side.cfg, e.Scope) {
 		return Applied{Code: NotAdopted, Message: "exists and is not ours"}
@@ -245,10 +246,10 @@ func (st *store) apply(e Apply) Applied {
 	if o == nil {
 		o = &object{}
 		st.of(e.Scope)[e.Key] = o
-		o.owned, o.content, o.extra, o.born = true, content, string(e.Extra), e.SourceRevision
+		o.owned, o.content, o.extra, o.born, o.bornIn = true, content, string(e.Extra), e.SourceRevision, e.SourceGeneration
 		st.id.Revision++
 		st.side.w.names.content(e.Key, content)
-		return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Written: true, SourceRevision: o.born, Lost: lost}
+		return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Written: true, SourceRevision: o.born, SourceGeneration: o.bornIn, Lost: lost}
 	}
 	replaced := VersionOf([]byte(o.content))
 	written := !o.owned || o.content != content || o.extra != string(e.Extra) || lost != nil
@@ -258,10 +259,10 @@ func (st *store) apply(e Apply) Applied {
 	}
 	o.owned, o.content, o.extra = true, content, string(e.Extra)
 	if written {
-		o.born = e.SourceRevision
+		o.born, o.bornIn = e.SourceRevision, e.SourceGeneration
 	}
 	st.side.w.names.content(e.Key, content)
-	return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, SourceRevision: o.born, Lost: lost, Contested: contested}
+	return Applied{Stored: VersionOf([]byte(content)), Size: len(content), Replaced: replaced, Written: written, SourceRevision: o.born, SourceGeneration: o.bornIn, Lost: lost, Contested: contested}
 }
 
 func (st *store) remove(e Remove) Applied {

@@ -46,6 +46,7 @@ type leaseHeartbeat struct {
 type fleetShare struct {
 	reconcile.FleetTotals
 	Settings string
+	Sessions *int `json:",omitempty"` // nil if the replica accepts no agents
 }
 
 const (
@@ -173,11 +174,28 @@ func (r *Replicas) others() (reconcile.FleetOthers, bool) {
 	return all, r.listed
 }
 
-// Run renews the Lease of this replica until ctx ends, and then deletes it.
-func (r *Replicas) Run(ctx context.Context) error {
+// sessionsOfOthers returns the number of sessions of each other replica that accepts agents.
+func (r *Replicas) sessionsOfOthers() (counts []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.seen {
+		if s.replica == r.self || time.Since(s.at) >= leaseDuration {
+			continue
+		}
+		var share fleetShare
+		if err := json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share); err == nil && share.Sessions != nil {
+			counts = append(counts, max(0, *share.Sessions))
+		}
+	}
+	return counts
+}
+
+// Run renews the Lease of this replica until ctx ends, and then deletes it. sessions returns the number of its sessions, or
+// nil while it accepts no agents.
+func (r *Replicas) Run(ctx context.Context, sessions func() *int) error {
 	var logged logonce.One
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		switch err := r.renew(ctx); {
+		switch err := r.renew(ctx, sessions()); {
 		case ctx.Err() != nil:
 		case err == nil:
 			logged.Reset()
@@ -198,11 +216,11 @@ func (r *Replicas) ref() kind.Ref {
 	return kind.Ref{Resource: kube.Leases, Namespace: r.namespace, Name: "argocd-agent-principal-" + hashOf([]byte(r.self))}
 }
 
-func (r *Replicas) renew(ctx context.Context) error {
+func (r *Replicas) renew(ctx context.Context, sessions *int) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
 	defer cancel()
 	ref, status := r.ref(), r.fleetStatus()
-	share, err := json.Marshal(fleetShare{status.FleetTotals, status.Settings})
+	share, err := json.Marshal(fleetShare{status.FleetTotals, status.Settings, sessions})
 	if err != nil {
 		return fmt.Errorf("marshal the totals of agents: %w", err)
 	}

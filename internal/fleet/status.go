@@ -48,10 +48,11 @@ type statusInputs struct {
 	invalid       string // why the Agent is invalid
 	secretError   string // what is wrong with the cluster Secret, or holds the agent's end up
 	denyReason    string
-	session       *sessionState         // nil: the agent has not been here
-	replica       string                // this one
-	principalLost bool                  // the replica that had the agent is no more
-	fleet         reconcile.FleetRecord // the hold on many agents; without ID if there is none
+	session       *sessionState           // nil: the agent has not been here
+	replica       string                  // this one
+	upgrade       *v1alpha1.UpgradeStatus // what the agent reported in the open session; nil: nothing
+	principalLost bool                    // the replica that had the agent is no more
+	fleet         reconcile.FleetRecord   // the hold on many agents; without ID if there is none
 	now           time.Time
 }
 
@@ -136,7 +137,9 @@ func (v statusInputs) connected(s *v1alpha1.Status) {
 		s.Since = timeOf(t.since)
 	}
 	s.Connected, s.Principal, s.Session = true, v.replica, sessionOf(t.epoch)
-	s.Version = text.Truncate(t.version, 128)
+	if version := text.Truncate(t.version, 128); v.upgrade != nil || s.Version != version { // the same release reports it soon
+		s.Upgrade, s.Version = v.upgrade, version
+	}
 	s.Facts = factsOf(t.facts, s.Facts, v.rec.Spec.Cluster.Facts)
 	s.ClockSkewSeconds = t.skew // measured once per session
 	s.ClusterUID = cmp.Or(s.ClusterUID, text.Truncate(t.cluster, 128))

@@ -58,6 +58,7 @@ const reconnectGrace = time.Minute
 type StatusWriterConfig struct {
 	Registry *Registry
 	Replicas *Replicas
+	Upgrades *Upgrades
 	Do       func(context.Context, func(*reconcile.Reconciler)) error     // calls a function with the reconciler
 	Hello    func(agent string, epoch engine.Epoch) (info Hello, ok bool) // returns what an agent sent on a connection
 	Log      *slog.Logger
@@ -75,6 +76,9 @@ func NewStatusWriter(cfg StatusWriterConfig) *StatusWriter {
 func (r *StatusWriter) Run(ctx context.Context) error {
 	return r.registry.runWhenReady(ctx, r.pollCountsPeriodically, r.queue.Run)
 }
+
+// UpgradeChanged must be called after an agent reported what it does about upgrades.
+func (r *StatusWriter) UpgradeChanged(agent string) { r.check(agent) }
 
 // setSecretError sets what is wrong with an agent's cluster Secret, or blocks its deletion.
 func (r *StatusWriter) setSecretError(agent, text string) {
@@ -247,7 +251,7 @@ func (r *StatusWriter) inputsFor(agent string) (statusInputs, bool) {
 	r.mu.Lock()
 	v.secretError = r.secretErrors[agent]
 	if t, known := r.sessions[agent]; known {
-		v.session = &t
+		v.session, v.upgrade = &t, r.cfg.Upgrades.status(agent, t.epoch)
 	}
 	r.mu.Unlock()
 	if rec.Status.Connected && time.Since(r.started) > reconnectGrace {

@@ -50,7 +50,7 @@ func TestInSyncKnown_FirstOfSession(t *testing.T) {
 
 func newTestStatusWriter(registry *Registry) *StatusWriter {
 	log := slog.New(slog.DiscardHandler)
-	return NewStatusWriter(StatusWriterConfig{Registry: registry, Replicas: NewReplicas(nil, registry, "argocd", "here", "", log), Log: log,
+	return NewStatusWriter(StatusWriterConfig{Registry: registry, Replicas: NewReplicas(nil, registry, "argocd", "here", "", log), Upgrades: NewUpgrades(registry, nil), Log: log,
 		Hello: func(string, engine.Epoch) (Hello, bool) { return Hello{}, false }})
 }
 

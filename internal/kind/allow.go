@@ -17,15 +17,15 @@ type Allow struct {
 
 // refusesAnnotation reports whether the hub does not take an annotation from the agent.
 func (w *Env) refusesAnnotation(key string) bool {
-	return w.Side == Hub && w.Agent.Mode == Autonomous && !w.Agent.Allow.Notifications && isSubscription(key)
+	return w.Side == Hub && w.Agent.Mode == Autonomous && !w.Agent.Allow.Notifications && IsSubscription(key)
 }
 
 func (w *Env) refusesRoles() bool {
 	return w.Side == Hub && w.Agent.Mode == Autonomous && !w.Agent.Allow.Roles
 }
 
-// isSubscription reports whether an annotation subscribes to notifications of Argo CD, in the current or the older form.
-func isSubscription(key string) bool {
+// IsSubscription reports whether an annotation subscribes to notifications of Argo CD, in the current or the older form.
+func IsSubscription(key string) bool {
 	return strings.HasPrefix(key, "notifications.argoproj.io/") ||
 		key == oldRecipients || strings.HasSuffix(key, "."+oldRecipients)
 }

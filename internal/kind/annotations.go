@@ -26,16 +26,17 @@ const Confirmation = Prefix + "confirm"
 
 // Our annotations.
 const (
-	AdoptedAnnotation        = Prefix + "adopted"         // existed before we owned it
-	AliasAnnotation          = Prefix + "alias"           // content that is stored differently from what was written
-	SourceRevisionAnnotation = Prefix + "source-revision" // of the source object
-	VersionAnnotation        = Prefix + "version"         // spoke: of the item that was written
-	AgentNameAnnotation      = Prefix + "agent-name"      // hub: the agent whose replica this is
-	SourceNameAnnotation     = Prefix + "source-name"     // hub: [namespace/]name on the spoke, if the name here does not show it
-	ChildAnnotation          = Prefix + "child"           // hub: replica of a child Application, see ChildKind
-	OwnedKeysAnnotation      = Prefix + "owned-keys"      // hub: labels and annotations that came from the spoke
-	ReceiptAnnotation        = Prefix + "last-command"    // spoke: commands that ran
-	ApprovalRecordAnnotation = Prefix + "approval"        // hub: what the last approval is for
+	AdoptedAnnotation          = Prefix + "adopted"           // existed before we owned it
+	AliasAnnotation            = Prefix + "alias"             // content that is stored differently from what was written
+	SourceRevisionAnnotation   = Prefix + "source-revision"   // of the source object
+	SourceGenerationAnnotation = Prefix + "source-generation" // spoke: generation of the hub of the source object
+	VersionAnnotation          = Prefix + "version"           // spoke: of the item that was written
+	AgentNameAnnotation        = Prefix + "agent-name"        // hub: the agent whose replica this is
+	SourceNameAnnotation       = Prefix + "source-name"       // hub: [namespace/]name on the spoke, if the name here does not show it
+	ChildAnnotation            = Prefix + "child"             // hub: replica of a child Application, see ChildKind
+	OwnedKeysAnnotation        = Prefix + "owned-keys"        // hub: labels and annotations that came from the spoke
+	ReceiptAnnotation          = Prefix + "last-command"      // spoke: commands that ran
+	ApprovalRecordAnnotation   = Prefix + "approval"          // hub: what the last approval is for
 )
 
 // Argo CD's annotations that are commands. Since Argo CD 3.5 each has a time, which differs for each request.
@@ -88,6 +89,7 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 	}
 	m.Version, _ = engine.ParseVersion(o.Annotation(VersionAnnotation))
 	m.SourceRevision, _ = strconv.ParseUint(o.Annotation(SourceRevisionAnnotation), 10, 64)
+	m.SourceGeneration, _ = strconv.ParseUint(o.Annotation(SourceGenerationAnnotation), 10, 64)
 	principal := o.Annotation(PrincipalUID)
 	switch {
 	case principal == "" || m.Source == "":
@@ -101,6 +103,22 @@ func ReadOwnership(o *Object, w *Env) Ownership {
 	return m
 }
 
+// IsRestored reports whether an object of the hub replaces one of a lost hub, or of another hub of its group: it has the
+// ownership of the hub's identity and names no agent.
+func IsRestored(o *Object, w *Env) bool {
+	return w.Side == Hub && w.PrincipalUID != "" && o.Annotation(PrincipalUID) == w.PrincipalUID &&
+		o.Annotation(AgentNameAnnotation) == "" && validUID(o.Annotation(SourceUID))
+}
+
+// PublishedUID returns the UID under which an object is published: its own or, if it is restored, that of the object that
+// it replaces. So replicas that were written from that object stay in sync.
+func PublishedUID(o *Object, w *Env) string {
+	if IsRestored(o, w) {
+		return o.Annotation(SourceUID)
+	}
+	return o.UID()
+}
+
 // writeOwnership writes the ownership annotations. An object that was once adopted stays adopted.
 func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string, w *Env) {
 	setText(annotations, SourceUID, m.Source)
@@ -109,11 +127,8 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 		setText(annotations, AdoptedAnnotation, "true")
 	}
 	setText(annotations, AliasAnnotation, formatAlias(m.Alias))
-	revision := ""
-	if m.SourceRevision != 0 {
-		revision = strconv.FormatUint(m.SourceRevision, 10)
-	}
-	setText(annotations, SourceRevisionAnnotation, revision)
+	setText(annotations, SourceRevisionAnnotation, numberText(m.SourceRevision))
+	setText(annotations, SourceGenerationAnnotation, numberText(m.SourceGeneration))
 	version := ""
 	if !m.Version.IsZero() {
 		version = m.Version.String()
@@ -123,6 +138,14 @@ func writeOwnership(annotations *rawjson.Object, m Ownership, sourceName string,
 		setText(annotations, AgentNameAnnotation, w.Agent.Name)
 		setText(annotations, SourceNameAnnotation, sourceName)
 	}
+}
+
+// numberText returns a number as text, or "" for 0.
+func numberText(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 // WithAlias returns an object that we own with an alias.

@@ -43,7 +43,7 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	if w.Side == Hub {
 		var placement Placement
 		if k, placement, _ = Place(o, w); placement == Frozen {
-			content := FrozenContent(o)
+			content := FrozenContent(o, w)
 			return Item{Key: k, Content: content}, content != nil
 		}
 		ok = placement == Placed
@@ -51,7 +51,7 @@ func (ApplicationKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !ok {
 		return Item{}, false
 	}
-	p := &payload{uid: o.UID()}
+	p := &payload{uid: PublishedUID(o, w)}
 	p.metadata(o, false, w)
 	spec := members(o.Get("spec"))
 	normalizeSpec(&spec)
@@ -201,7 +201,8 @@ func replicaOf(o *Object, w *Env) []byte {
 
 // isHandedOver reports whether an Application of the hub becomes the replica of the one that was written from it.
 func isHandedOver(local *Object, extra []byte, w *Env) bool {
-	return w.Side == Hub && local != nil && local.UID() != "" && !isMarked(local) && rawjson.Text(extra, "replicaOf") == local.UID()
+	return w.Side == Hub && local != nil && local.UID() != "" && (!isMarked(local) || IsRestored(local, w)) &&
+		rawjson.Text(extra, "replicaOf") == PublishedUID(local, w)
 }
 
 // isFormerCopy reports whether an object of the hub is a copy that the argocd-agent of argoproj-labs made of the object that

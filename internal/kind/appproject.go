@@ -37,7 +37,7 @@ func (AppProjectKind) Publish(o *Object, w *Env) (Item, bool) {
 	default:
 		return Item{}, false
 	}
-	p := &payload{uid: o.UID(), body: rawjson.Object{{Key: "spec", Value: spec.Bytes()}}}
+	p := &payload{uid: PublishedUID(o, w), body: rawjson.Object{{Key: "spec", Value: spec.Bytes()}}}
 	p.metadata(o, false, w)
 	return p.item(engine.Key{Name: o.Name()}, engine.Key{}), true
 }

@@ -191,7 +191,7 @@ func (CommandKind) Publish(o *Object, w *Env) (Item, bool) {
 	if !ok || c.Empty() {
 		return Item{}, false
 	}
-	c.UID = o.UID()
+	c.UID = PublishedUID(o, w)
 	if w.Agent.Mode == Autonomous || IsChildReplica(o) {
 		c.UID = ReadOwnership(o, w).Source
 	}

@@ -37,7 +37,7 @@ func (g GPGKeyKind) Publish(o *Object, w *Env) (Item, bool) {
 		!selected(o, w) || o.Namespace() != w.HubArgoNamespace || o.IsDeleting() {
 		return Item{}, false
 	}
-	content := trustPayload(o, o.UID()).content()
+	content := trustPayload(o, PublishedUID(o, w)).content()
 	return Item{Key: engine.Key{Name: o.Name()}, Content: content}, content != nil
 }
 

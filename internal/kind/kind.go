@@ -211,7 +211,14 @@ type Ownership struct {
 	Source         string // UID of the source object
 	SourceRevision uint64 // resourceVersion of the source object in its own cluster; 0 if unknown
 
+	SourceGeneration uint64 // spoke: of the hub that the source revision is of; 0 before its first promotion
+
 	Version engine.Version // of the item that was written last; zero if unknown
+}
+
+// IsOlder reports whether an object came from an earlier state of the hub than another one.
+func (o Ownership) IsOlder(other Ownership) bool {
+	return cmp.Or(cmp.Compare(o.SourceGeneration, other.SourceGeneration), cmp.Compare(o.SourceRevision, other.SourceRevision)) < 0
 }
 
 // Alias records that content is stored differently from what was written.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // annotatedApp returns an Application of the hub's namespace of agent one with annotations.
@@ -132,5 +133,22 @@ func TestDroppedFields_OnlyOfOwnedObjects(t *testing.T) {
 		if got := len(DroppedFields(ApplicationKind{}, o, autoHub())); got != want {
 			t.Errorf("%q: %d", annotations, got)
 		}
+	}
+}
+
+func TestOwnership_RecordsTheGenerationOfTheHub(t *testing.T) {
+	for _, m := range []Ownership{{Source: "s", SourceRevision: 7}, {Source: "s", SourceRevision: 7, SourceGeneration: 2}} {
+		var annotations rawjson.Object
+		writeOwnership(&annotations, m, "", managedSpoke())
+		written := object(t, `{"metadata":{"name":"a","namespace":"argocd","annotations":`+string(annotations.Bytes())+`}}`)
+		if got := ReadOwnership(written, managedSpoke()); got.SourceRevision != 7 || got.SourceGeneration != m.SourceGeneration {
+			t.Errorf("%+v: %+v", m, got)
+		}
+	}
+	at := func(generation, revision uint64) Ownership {
+		return Ownership{SourceGeneration: generation, SourceRevision: revision}
+	}
+	if !at(0, 9).IsOlder(at(2, 3)) || at(2, 3).IsOlder(at(0, 9)) || !at(2, 3).IsOlder(at(2, 4)) || at(2, 4).IsOlder(at(2, 4)) {
+		t.Error("the generation does not decide before the revision")
 	}
 }

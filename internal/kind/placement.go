@@ -124,6 +124,12 @@ func (t target) matches(a Agent) bool {
 	return t.namesCluster(a)
 }
 
+// OnHub reports whether the destination of an Application is the hub itself.
+func OnHub(o *Object) bool {
+	to := readDestination(o)
+	return to.name == inClusterName && to.server == "" || to.name == "" && to.server == inClusterServer
+}
+
 // DestinedFor reports whether the destination of an Application is the cluster of an agent.
 func DestinedFor(o *Object, a Agent) bool { return readDestination(o).matches(a) }
 
@@ -223,7 +229,7 @@ func frozenContent(uid, reason string) []byte {
 }
 
 // FrozenContent returns the content of a frozen Application of the hub.
-func FrozenContent(o *Object) []byte { return frozenContent(o.UID(), "") }
+func FrozenContent(o *Object, w *Env) []byte { return frozenContent(PublishedUID(o, w), "") }
 
 // IsFrozen reports whether content is of a frozen Application.
 func IsFrozen(content []byte) bool { return string(rawjson.Get(content, "frozen")) == "true" }

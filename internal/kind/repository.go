@@ -47,7 +47,7 @@ func (r RepositoryKind) Publish(o *Object, w *Env) (Item, bool) {
 	} else if !w.Settings.ShareUnscopedRepositories {
 		return Item{}, false
 	}
-	item.Content = repositoryPayload(o, o.UID(), w).content()
+	item.Content = repositoryPayload(o, PublishedUID(o, w), w).content()
 	return item, item.Content != nil
 }
 

@@ -58,7 +58,7 @@ func (s SettingsKind) Publish(o *Object, w *Env) (Item, bool) {
 	if len(data) == 0 {
 		return Item{}, false
 	}
-	return settingsPayload(data, o.UID()).item(engine.Key{Name: o.Name()}, engine.Key{}), true
+	return settingsPayload(data, PublishedUID(o, w)).item(engine.Key{Name: o.Name()}, engine.Key{}), true
 }
 
 func settingsOf(o *Object) map[string]string {

@@ -27,9 +27,21 @@ type Access struct {
 }
 
 var (
+	ownReviews    = kind.Resource{Group: "authentication.k8s.io", Version: "v1", Plural: "selfsubjectreviews", Kind: "SelfSubjectReview"}
 	tokenReviews  = kind.Resource{Group: "authentication.k8s.io", Version: "v1", Plural: "tokenreviews", Kind: "TokenReview"}
 	accessReviews = kind.Resource{Group: "authorization.k8s.io", Version: "v1", Plural: "subjectaccessreviews", Kind: "SubjectAccessReview"}
 )
+
+// OwnUser returns the user of the client.
+func (c *Client) OwnUser(ctx context.Context) (User, error) {
+	var review struct {
+		Status struct {
+			User User `json:"userInfo"`
+		} `json:"status"`
+	}
+	err := c.review(ctx, ownReviews, nil, &review)
+	return review.Status.User, err
+}
 
 // ReviewToken returns the user of a token. It returns false if the token is not valid for the API server.
 func (c *Client) ReviewToken(ctx context.Context, token string) (User, bool, error) {
@@ -60,8 +72,12 @@ func (c *Client) ReviewAccess(ctx context.Context, user User, access Access) (bo
 	return review.Status.Allowed && !review.Status.Denied, nil
 }
 
-func (c *Client) review(ctx context.Context, r kind.Resource, spec, result any) error {
-	body, err := json.Marshal(map[string]any{"apiVersion": r.Group + "/" + r.Version, "kind": r.Kind, "spec": spec})
+func (c *Client) review(ctx context.Context, r kind.Resource, spec map[string]any, result any) error {
+	review := map[string]any{"apiVersion": r.Group + "/" + r.Version, "kind": r.Kind}
+	if spec != nil {
+		review["spec"] = spec
+	}
+	body, err := json.Marshal(review)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", r.Kind, err)
 	}

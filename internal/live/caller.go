@@ -88,7 +88,7 @@ func (l *Live) AuthorizeReplica(state *tls.ConnectionState) (code int, err error
 
 // Authorize implements forward.Local.
 func (l *Live) Authorize(agent, target string) (code int, err error) {
-	if target != targetAPI && target != targetRedis {
+	if target != targetAPI && target != targetRedis && target != targetReplicas {
 		return http.StatusBadRequest, fmt.Errorf("unknown tunnel target %q", target)
 	}
 	if _, err := l.known(agent); err != nil {

@@ -72,8 +72,9 @@ type Config struct {
 
 // Targets of tunnels.
 const (
-	targetAPI   = "api"
-	targetRedis = "redis"
+	targetAPI      = "api"
+	targetRedis    = "redis"
+	targetReplicas = "replicas"
 )
 
 // Live serves the proxies.

@@ -80,7 +80,7 @@ func Compile(env Env, list []v1alpha1.AgentPolicy) (*Policy, error) {
 func (c *compiled) check() error {
 	for field, patterns := range map[string][]string{
 		"projects": c.spec.Projects, "sourceRepos": c.spec.SourceRepos, "destinationNamespaces": c.spec.DestinationNamespaces,
-		"protectedNamespaces": c.spec.ProtectedNamespaces,
+		"protectedNamespaces": c.spec.ProtectedNamespaces, "upgrade.versions": c.versions(),
 	} {
 		for _, pattern := range patterns {
 			if !kind.ValidGlob(pattern) || strings.HasPrefix(pattern, "!") {

@@ -73,6 +73,25 @@ func (t *connections) hasHello(c *transport.Conn) bool {
 	return known != nil && known.hello != nil
 }
 
+// epoch returns the epoch of a connection that has sent its Hello.
+func (t *connections) epoch(c *transport.Conn) (engine.Epoch, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.byID[c.ID]; known != nil && known.hello != nil {
+		return known.hello.Epoch, true
+	}
+	return engine.Epoch{}, false
+}
+
+// sendTo sends a message on the connection of a session, if it is open.
+func (t *connections) sendTo(agent string, epoch engine.Epoch, m engine.Message) {
+	for _, c := range t.of(agent) {
+		if c.hello != nil && c.hello.Epoch == epoch {
+			_ = c.Send(m) // fails if the connection ends
+		}
+	}
+}
+
 // of returns the connections of an agent.
 func (t *connections) of(agent string) []connection {
 	t.mu.Lock()

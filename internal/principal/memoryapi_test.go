@@ -62,6 +62,12 @@ func (a *memoryAPI) put(path string, o map[string]any) {
 	a.store(path, o)
 }
 
+func (a *memoryAPI) currentRevision() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.revision
+}
+
 // store is put for who holds a.mu.
 func (a *memoryAPI) store(path string, o map[string]any) map[string]any {
 	old := a.objects[path]

@@ -14,8 +14,12 @@ import (
 const metricPrefix = "argocd_agent_principal"
 
 func (p *principal) serveMetrics(ctx context.Context) error {
+	collectors := append(p.live.Collectors(), p.writeLatency)
+	if p.search != nil {
+		collectors = append(collectors, p.search.Metrics())
+	}
 	return observe.Serve(ctx, p.cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{
-		Prefix: metricPrefix, Version: p.cfg.Version, Commit: p.cfg.Commit, Date: p.cfg.Date, Gather: p.metrics, Collectors: append(p.live.Collectors(), p.writeLatency)}))
+		Prefix: metricPrefix, Version: p.cfg.Version, Commit: p.cfg.Commit, Date: p.cfg.Date, Gather: p.metrics, Collectors: collectors}))
 }
 
 func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
@@ -54,7 +58,8 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 		metrics = append(metrics, observe.AuditMetrics(metricPrefix, lines.Written, lines.Full, lines.Failed)...)
 		metrics = append(metrics, observe.AuditLossMetric(metricPrefix, lines.LostByAgent))
 	}
-	metrics = append(metrics, p.statusAge(statuses, now))
+	metrics = append(metrics, p.hub.metric(), p.statusAge(statuses, now), observe.Gauge(metricPrefix+"_sessions", "Agents that are connected to this principal replica.", float64(len(p.server.Sessions()))),
+		observe.Counter(metricPrefix+"_agents_moved_total", "Agents that this replica asked to connect to another principal replica, because it had more than its share.", float64(p.spreader.Moved())))
 	return slices.Concat(metrics, p.apps.Metrics(), p.events.Metrics(metricPrefix), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
 }
 

@@ -12,15 +12,21 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// serveNotReady refuses agents until ctx ends, with the reason and when to retry. The listener can be used again then.
+// notReadyDelay is how long agents wait for an answer while the principal starts. It is shorter than their timeout. After
+// a usual start they then need no second connection, whose handshakes would delay the start.
+const notReadyDelay = 10 * time.Second
+
+// serveNotReady refuses agents until ctx ends, with the reason and when to retry. It begins after notReadyDelay. The
+// listener can be used again then.
 func serveNotReady(ctx context.Context, cfg Config, reason func() error) error {
 	inner, ok := cfg.Listener.(interface {
 		net.Listener
 		SetDeadline(time.Time) error
 	})
-	if !ok {
+	if !ok || !backoff.Sleep(ctx, notReadyDelay) {
 		return nil
 	}
 	sessions := transport.NewServer(transport.ServerConfig{

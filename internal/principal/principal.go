@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/appmetrics"
 	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/audit/command"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
@@ -31,8 +32,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/tasks"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
-	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
+	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
 // Run runs a principal until ctx ends.
@@ -52,7 +53,7 @@ func Run(ctx context.Context, cfg Config) error {
 			}
 		})
 	}
-	var current atomic.Pointer[principal] // nil until the API server responds
+	var current atomic.Pointer[process] // nil until the API server responds
 	if cfg.HealthListener != nil {
 		start("probes", func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthListener, client, current.Load) })
 	}
@@ -63,13 +64,19 @@ func Run(ctx context.Context, cfg Config) error {
 		defer close(refused)
 		return serveNotReady(refuse, cfg, func() error { return current.Load().notReadyReason() })
 	})
-	if uid, err := waitForCluster(ctx, client, cfg.Log); err != nil {
+	if h, err := waitForHub(ctx, client, cfg.Namespace, cfg.Log); err != nil {
 		cancel(err)
 	} else {
-		cfg.Log.InfoContext(ctx, "Starting principal", "cluster", uid, "namespace", cfg.Namespace, "version", cfg.Version)
-		p := assemble(ctx, cfg, client, uid)
-		current.Store(p)
-		p.start(start, func() { stopRefusing(); <-refused })
+		h.log(cfg.Log).InfoContext(ctx, "Starting principal", "namespace", cfg.Namespace, "version", cfg.Version)
+		if refusal := h.refusal(); refusal != nil {
+			cfg.Log.WarnContext(ctx, "Agents are refused", "reason", refusal)
+			current.Store(&process{hub: h})
+			startIdle(start, cfg, client, h, cancel)
+		} else {
+			p := assemble(ctx, cfg, client, h, cancel)
+			current.Store(&process{hub: h, principal: p})
+			p.start(start, func() { stopRefusing(); <-refused })
+		}
 	}
 	wg.Wait()
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
@@ -87,6 +94,7 @@ var writesPerAgent = kube.AgentLimits{Parallel: 2, Rate: 50, Burst: 1000}
 
 type principal struct {
 	cfg           Config
+	hub           hub
 	client        *kube.Client
 	log           *slog.Logger
 	reconciler    *reconcile.Reconciler // used by handlers of the runner only
@@ -96,7 +104,9 @@ type principal struct {
 	blocklist     *revoke.Blocklist
 	registry      *fleet.Registry
 	replicas      *fleet.Replicas
+	spreader      *fleet.Spreader
 	hold          *fleet.Hold
+	upgrades      *fleet.Upgrades
 	status        *fleet.StatusWriter
 	agents        *fleet.Reconciler
 	finalizers    *fleet.FinalizerRemover
@@ -113,6 +123,7 @@ type principal struct {
 	search        *search.Server // nil without the search API
 	namespaces    *namespaces
 	lastRefusal   logonce.Last[string] // by agent
+	lastUpgrade   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
 
 	serving      atomic.Bool
@@ -121,12 +132,13 @@ type principal struct {
 }
 
 // assemble connects the parts of a principal. Nothing happens until start.
-func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) *principal {
-	p := &principal{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(cfg.ApplicationNamespaces), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
+// restart is called if the state of the hub changes.
+func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, restart func(error)) *principal {
+	p := &principal{cfg: cfg, hub: h, client: client, log: cfg.Log, objects: kube.NewReadiness(cfg.ApplicationNamespaces), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log),
 		commands: command.New(cfg.Audit, audit.Hub)}
 	p.reconciler = reconcile.New(reconcile.Config{
-		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: uid, PrincipalUID: uid,
+		Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: h.clusterUID, PrincipalUID: h.state.Identity, Generation: h.state.Generation, Predecessor: h.state.Predecessor,
 		Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector,
 			ShareUnscopedRepositories: cfg.ShareUnscopedRepositories, SyncRepositoryTrust: cfg.SyncRepositoryTrust, SyncArgoSettings: cfg.SyncArgoSettings, SyncWriteCredentials: cfg.SyncWriteCredentials},
@@ -139,16 +151,26 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Namespaces: cfg.ApplicationNamespaces, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
 		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
+	p.upgrades = fleet.NewUpgrades(p.registry, func(agent string, epoch engine.Epoch, m engine.Upgrade) { p.conns.sendTo(agent, epoch, m) })
 	p.events = appevents.New(appevents.Config{Off: !cfg.ApplicationEvents, Client: client, Do: p.runner.Do, Log: cfg.Log})
-	p.sessions = newSessions(ctx, sessionsConfig{conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: uid, require: cfg.RequireRegistration,
-		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, jitter: cfg.Jitter, commands: p.commands, events: p.events,
-		revisions: newRevisionReader(func() (string, error) {
+	var deliveries *search.Deliveries
+	if cfg.Search.Listener != nil {
+		deliveries = search.NewDeliveries()
+	}
+	p.sessions = newSessions(ctx, sessionsConfig{deliveries: deliveries, conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: h.clusterUID, require: cfg.RequireRegistration,
+		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, commands: p.commands, events: p.events, upgraded: p.upgraded, closed: p.upgrades.Closed,
+		revisions: sharedread.New(func() (uint64, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
-			return client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
+			text, err := client.Revision(ctx, cfg.Namespace, kind.AppProjects, kind.ConfigMaps, kind.Secrets)
+			if err != nil {
+				return 0, err
+			}
+			return strconv.ParseUint(text, 10, 64)
 		})})
 	p.assembleFleet()
-	p.server = transport.NewServer(transport.ServerConfig{Admit: p.sessions.admit, Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
+	p.server = transport.NewServer(transport.ServerConfig{Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
+	p.spreader = fleet.NewSpreader(p.replicas, p.spreadSessions, cfg.Log)
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
 		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, InSync: p.inSync, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 	if cfg.MetricsListener != nil {
@@ -156,9 +178,9 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, uid string) 
 	}
 	if cfg.Search.Listener != nil {
 		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync,
-			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Log: cfg.Log})
+			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Replicas: p.live.Replicas, Deliveries: deliveries, Log: cfg.Log, MetricPrefix: metricPrefix})
 	}
-	p.watch()
+	p.watch(restart)
 	return p
 }
 
@@ -166,7 +188,7 @@ func (p *principal) assembleFleet() {
 	cfg := p.cfg
 	p.hold = fleet.NewHold(fleet.HoldConfig{Client: p.client, Namespace: cfg.Namespace, Replicas: p.replicas, Post: p.runner.Post, Do: p.runner.Do,
 		AddTask: p.tasks.Add, Log: cfg.Log})
-	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Registry: p.registry, Replicas: p.replicas,
+	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Registry: p.registry, Replicas: p.replicas, Upgrades: p.upgrades,
 		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
 	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, JoinTokens: kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, Registry: p.registry, Blocklist: p.blocklist,
@@ -191,15 +213,18 @@ func (p *principal) assembleFleet() {
 
 // watch connects the watches of the hub with the parts that need them. Parts that share a watch get its inputs in this
 // order, after the reconciler.
-func (p *principal) watch() {
+func (p *principal) watch(restart func(error)) {
 	p.runner.WatchSchemas()
 	for _, w := range p.registry.Watches() {
 		p.runner.Watch(w, p.registry.Apply)
 	}
 	p.runner.Watch(p.replicas.Watch(), p.replicas.Apply)
 	configMaps := kube.Watch{Resource: kind.ConfigMaps, Namespace: p.cfg.Namespace}
-	for _, sink := range []kube.Sink{p.blocklist.Sink(p.revoked), p.hold.Sink(), kube.ObjectSink(argoConfig, p.applySettings)} {
+	for _, sink := range []kube.Sink{p.blocklist.Sink(p.revoked), p.hold.Sink(), kube.ObjectSink(argoConfig, p.applySettings), p.hub.sink(restart)} {
 		p.runner.Watch(configMaps, sink)
+	}
+	if p.search != nil {
+		p.runner.Watch(configMaps, kube.ObjectSink(argoConfig, p.search.ArgoConfig))
 	}
 	secrets := p.cfg.Secrets
 	if p.issuer != nil {
@@ -223,7 +248,7 @@ func replicaName(cfg Config) string {
 // start starts every part. Each runs until its context ends.
 func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
-		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": p.replicas.Run,
+		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": func(ctx context.Context) error { return p.replicas.Run(ctx, p.sessionCount) }, "spread agents": p.spreader.Run,
 		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run, "events": p.events.Run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}
@@ -278,6 +303,33 @@ func (p *principal) serve(ctx context.Context, stopRefusing func()) error {
 	return grpc.NewServer(config, p.server).Run(ctx, p.cfg.Listener)
 }
 
+// sessionCount returns the number of sessions, or nil while no agents are accepted.
+func (p *principal) sessionCount() *int {
+	if !p.serving.Load() {
+		return nil
+	}
+	n := len(p.server.Sessions())
+	return &n
+}
+
+func (p *principal) spreadSessions() (all []fleet.SpreadSession) {
+	for _, c := range p.server.Sessions() {
+		all = append(all, fleet.SpreadSession{Since: c.Since, Used: c.HasTunnels(), Move: func() {
+			c.Close(engine.Reconnect, "this principal replica has more agents than the others: connect again")
+		}})
+	}
+	return all
+}
+
+// upgraded records what an agent reported about its upgrade.
+func (p *principal) upgraded(agent string, epoch engine.Epoch, m engine.UpgradeState) {
+	p.upgrades.Received(agent, epoch, m)
+	p.status.UpgradeChanged(agent)
+	if m.ID != "" && p.lastUpgrade.Changed(agent, m.ID+" "+m.Phase) {
+		p.log.Info("Agent reported its upgrade", "agent", agent, "upgrade", m.ID, "phase", m.Phase, "message", fleet.OneLine(m.Message))
+	}
+}
+
 // inSync returns when agents were last in sync. It is nil if that is not known.
 func (p *principal) inSync() map[string]int64 {
 	if p.search == nil {
@@ -320,26 +372,7 @@ func (p *principal) applied(in reconcile.Input) {
 		p.sessions.takeEndReason(in.Agent)
 		p.namespaces.forget(in.Agent)
 		p.lastRefusal.Reset(in.Agent)
+		p.lastUpgrade.Reset(in.Agent)
 		p.commands.Forget(in.Agent)
-	}
-}
-
-// waitForCluster waits until the API server responds. It returns the UID of the cluster.
-func waitForCluster(ctx context.Context, c *kube.Client, log *slog.Logger) (string, error) {
-	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
-	var logged logonce.One
-	for {
-		limited, cancel := context.WithTimeout(ctx, helloTimeout)
-		uid, err := c.ClusterUID(limited)
-		cancel()
-		if err == nil {
-			return uid, nil
-		}
-		if logged.Changed(err.Error()) {
-			log.WarnContext(ctx, "Waiting for the API server", "error", err)
-		}
-		if !backoff.Sleep(ctx, pause.Next()) {
-			return "", context.Cause(ctx)
-		}
 	}
 }

@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +17,14 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
 func TestProbes_APIServerUnreachable(t *testing.T) {
@@ -89,43 +89,6 @@ func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 	})
 }
 
-// Calls share a request that starts after them, and never one that started before.
-func TestRevisionReader_SharesNextRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reads, proceed := 0, make(chan struct{})
-		f := newRevisionReader(func() (string, error) {
-			reads++
-			n := reads
-			<-proceed
-			return strconv.Itoa(n), nil
-		})
-		var wg sync.WaitGroup
-		call := func(want uint64) {
-			wg.Go(func() {
-				if n, err := f.revision(t.Context()); n != want || err != nil {
-					t.Errorf("%d, %v, want %d", n, err, want)
-				}
-			})
-		}
-		call(1)
-		synctest.Wait()
-		for range 10 {
-			call(2)
-		}
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := f.revision(ended); !errors.Is(err, context.Canceled) {
-			t.Errorf("error %v", err)
-		}
-		synctest.Wait()
-		close(proceed)
-		wg.Wait()
-		if reads != 2 {
-			t.Errorf("%d reads", reads)
-		}
-	})
-}
-
 func TestNamespaceCreate_Pattern(t *testing.T) {
 	for _, c := range []struct {
 		create NamespaceCreate
@@ -143,20 +106,107 @@ func TestNamespaceCreate_Pattern(t *testing.T) {
 	}
 }
 
-func TestAdmit_LimitsHellosInProgress(t *testing.T) {
-	s := &sessions{sessionsConfig: sessionsConfig{jitter: func() float64 { return 0.5 }}}
-	s.helloCount.Store(maxConcurrentHellos - 1)
-	if retry, err := s.admit(transport.Peer{}); retry != 0 || err != nil {
-		t.Errorf("not full yet: %v, %v", retry, err)
-	}
-	s.helloCount.Add(1)
-	if retry, err := s.admit(transport.Peer{}); retry != 3*time.Second || err == nil {
-		t.Errorf("full: %v, %v", retry, err)
+// After a restart all agents connect at once. Those that wait keep their connections.
+func TestHandleHello_WaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry := fleettest.NewRegistry(t, fleettest.Agent("w1", 1, func(a *v1alpha1.Agent) { a.Spec.Suspended = true }))
+		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections()})
+		server := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)})
+		for range maxConcurrentHellos {
+			s.hellos <- struct{}{}
+		}
+		var conns [2]*transport.Conn
+		for i := range conns {
+			c, err := server.Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns[i] = c
+			go s.handleHello(c, engine.Hello{})
+		}
+		synctest.Wait()
+		if conns[0].Cause() != nil || conns[1].Cause() != nil {
+			t.Fatalf("did not wait: %v, %v", conns[0].Cause(), conns[1].Cause())
+		}
+		conns[1].Close(engine.ShuttingDown, "the agent is gone") // and its Hello takes no turn
+		synctest.Wait()
+		<-s.hellos
+		synctest.Wait()
+		if bye, ok := conns[0].Cause().(*transport.ByeError); !ok || bye.Code != engine.Revoked {
+			t.Errorf("not handled: %v", conns[0].Cause())
+		}
+		if len(s.hellos) != maxConcurrentHellos-1 {
+			t.Errorf("%d Hellos in progress", len(s.hellos))
+		}
+	})
+}
+
+// The reconciler can make an agent wait that sends too much. Its Hellos must not take the turns of other agents.
+func TestHandleHello_TakesNoTurnWhileItWaitsForTheReconciler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		registry, posted := fleettest.NewRegistry(t, fleettest.Agent("w1", 1)), 0
+		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections(),
+			replicas:  fleet.NewReplicas(nil, registry, "argocd", "p1", "", slog.New(slog.DiscardHandler)),
+			revisions: sharedread.New(func() (uint64, error) { return 7, nil }),
+			post: func(_ context.Context, closing <-chan struct{}, _ reconcile.Input) error {
+				posted++
+				<-closing
+				return errors.New("closed")
+			}})
+		c, err := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)}).Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go s.handleHello(c, engine.Hello{Mode: "autonomous"}) // not the registered mode, so that nothing is recorded
+		synctest.Wait()
+		if posted != 1 || len(s.hellos) > 0 {
+			t.Errorf("%d posts, %d Hellos in progress", posted, len(s.hellos))
+		}
+		c.Close(engine.ShuttingDown, "end of the test")
+	})
+}
+
+// Agents that connect while the principal starts are served with their first connection.
+func TestServeNotReady_WaitsBeforeItRefuses(t *testing.T) {
+	for lasts, want := range map[time.Duration]int{notReadyDelay / 2: 0, 2 * notReadyDelay: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), lasts)
+			defer cancel()
+			l := &countingListener{}
+			l.interrupted, l.interrupt = context.WithCancel(t.Context())
+			err := serveNotReady(ctx, Config{Listener: l, Log: slog.New(slog.DiscardHandler)}, func() error { return errors.New("starting") })
+			if err != nil || l.accepts != want {
+				t.Errorf("not ready for %v: accepted %d times, want %d; %v", lasts, l.accepts, want, err)
+			}
+		})
 	}
 }
 
+// countingListener accepts no connection.
+type countingListener struct {
+	net.Listener
+	accepts     int
+	interrupted context.Context
+	interrupt   context.CancelFunc
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	l.accepts++
+	<-l.interrupted.Done()
+	return nil, net.ErrClosed
+}
+
+func (l *countingListener) SetDeadline(at time.Time) error {
+	if !at.IsZero() {
+		l.interrupt()
+	}
+	return nil
+}
+
+func (l *countingListener) Addr() net.Addr { return &net.TCPAddr{} }
+
 func TestNotReadyEnroller_RefusesTemporarily(t *testing.T) {
-	var p *principal // the API server has not responded yet
+	var p *process // the API server has not responded yet
 	enroller := notReadyEnroller{p.notReadyReason}
 	_, joining := enroller.Join(t.Context(), enroll.JoinRequest{})
 	_, renewing := enroller.Renew(t.Context(), enroll.RenewRequest{})

@@ -11,14 +11,17 @@ import (
 )
 
 // serveHealth serves the probes. current returns nil until the API server responds.
-func serveHealth(ctx context.Context, listener net.Listener, client *kube.Client, current func() *principal) error {
+func serveHealth(ctx context.Context, listener net.Listener, client *kube.Client, current func() *process) error {
 	check := func(name string, run func(*principal) error) observe.Check {
 		return observe.Check{Name: name, Run: func() error {
 			p := current()
 			if p == nil {
-				return errors.New("waiting for the API server")
+				return errAPIServer
 			}
-			return run(p)
+			if p.principal == nil {
+				return p.hub.invalid // a standby is ready
+			}
+			return run(p.principal)
 		}}
 	}
 	return observe.Serve(ctx, listener, observe.Probes(
@@ -48,11 +51,21 @@ func (p *principal) listening() error {
 	return nil
 }
 
-// notReadyReason returns why agents are not accepted yet. p is nil until the API server responds.
-func (p *principal) notReadyReason() error {
-	if p == nil {
-		return errors.New("waiting for the API server")
+var errAPIServer = errors.New("waiting for the API server")
+
+// notReadyReason returns why agents are not accepted. p is nil until the API server responds.
+func (p *process) notReadyReason() error {
+	switch {
+	case p == nil:
+		return errAPIServer
+	case p.principal == nil:
+		return p.hub.refusal()
 	}
+	return p.principal.notReadyReason()
+}
+
+// notReadyReason returns why agents are not accepted yet.
+func (p *principal) notReadyReason() error {
 	for _, check := range []func() error{p.objects.Check, p.registry.Check, p.certificatesReady} {
 		if err := check(); err != nil {
 			return err

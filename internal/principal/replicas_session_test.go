@@ -25,14 +25,14 @@ type replicated struct {
 	api *memoryAPI
 }
 
-// start runs a principal until the test ends, and returns where agents reach it.
-func (h *replicated) start(name string, configure ...func(*Config)) (address string) {
+// config returns the configuration of a principal.
+func (h *replicated) config(name string) Config {
 	h.t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(h.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	cfg := Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
+	return Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
 		Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
 		Authenticate: func(c transport.Credentials) (transport.Peer, error) {
 			if names := c.Header("agent"); len(names) == 1 {
@@ -40,6 +40,12 @@ func (h *replicated) start(name string, configure ...func(*Config)) (address str
 			}
 			return transport.Peer{}, errors.New("no name")
 		}}
+}
+
+// start runs a principal until the test ends, and returns where agents reach it.
+func (h *replicated) start(name string, configure ...func(*Config)) (address string) {
+	h.t.Helper()
+	cfg := h.config(name)
 	for _, f := range configure {
 		f(&cfg)
 	}
@@ -52,7 +58,7 @@ func (h *replicated) start(name string, configure ...func(*Config)) (address str
 			h.t.Errorf("principal %s ended with %v", name, err)
 		}
 	})
-	return listener.Addr().String()
+	return cfg.Listener.Addr().String()
 }
 
 const agentPath = "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version + "/namespaces/argocd/agents/"
@@ -84,6 +90,7 @@ type caller struct {
 
 	mu      sync.Mutex
 	welcome bool
+	uid     string // of the principal
 	ended   *transport.ByeError
 }
 
@@ -94,7 +101,7 @@ func (h *replicated) call(address, cluster string, epoch engine.Epoch) *caller {
 	c := &caller{stop: cancel, hello: engine.Hello{Epoch: epoch, ClusterUID: cluster, Mode: "managed", Mapping: "namespace", Namespace: "argocd",
 		Store: engine.Store{UID: cluster, Revision: 7}, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
 	d := transport.NewDialer(transport.DialerConfig{Events: c, Log: slog.New(slog.DiscardHandler),
-		Connector: grpc.NewConnector(grpc.ClientConfig{Address: address, Metadata: []string{"agent", "w1"}})})
+		Connectors: []transport.Connector{grpc.NewConnector(grpc.ClientConfig{Address: address, Metadata: []string{"agent", "w1"}})}})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = d.Run(ctx) }()
 	h.t.Cleanup(func() { cancel(); <-done })
@@ -106,8 +113,8 @@ func (c *caller) Connected(conn *transport.Conn) { _ = conn.Send(c.hello) }
 func (c *caller) Received(conn *transport.Conn, m engine.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := m.(engine.Welcome); ok {
-		c.welcome = true
+	if welcome, ok := m.(engine.Welcome); ok {
+		c.welcome, c.uid = true, welcome.PrincipalUID
 		conn.Established()
 	}
 }
@@ -125,6 +132,12 @@ func (c *caller) welcomed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.welcome
+}
+
+func (c *caller) principalUID() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.uid
 }
 
 func (c *caller) end() *transport.ByeError {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/audit/command"
@@ -14,8 +13,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/search"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
 // sessionsConfig is what sessions need.
@@ -23,15 +24,18 @@ type sessionsConfig struct {
 	conns     *connections
 	registry  *fleet.Registry
 	replicas  *fleet.Replicas
-	revisions *revisionReader
+	revisions *sharedread.Reader[uint64] // current resourceVersion of the hub
 	storeUID  string
 	require   bool // refuse agents without Agent or mode
 	revoked   func(fingerprint string) bool
 	post      func(context.Context, <-chan struct{}, reconcile.Input) error // until the channel is closed, if it is not nil
 	log       *slog.Logger
-	jitter    func() float64 // 0 to 1
 	commands  *command.Auditor
 	events    eventWriter
+	upgraded  func(agent string, epoch engine.Epoch, m engine.UpgradeState) // what an agent reported
+	closed    func(agent string, epoch engine.Epoch)                        // the connection of a session has ended
+
+	deliveries *search.Deliveries // may be nil
 }
 
 // eventWriter gets the Events of agents' Applications.
@@ -43,36 +47,29 @@ type eventWriter interface {
 // sessions connects the connections of agents with the reconciler. It implements transport.Events.
 type sessions struct {
 	sessionsConfig
-	ctx        context.Context // ends with the principal
-	helloCount atomic.Int64    // Hellos in progress
+	ctx    context.Context // ends with the principal
+	hellos chan struct{}   // limits the Hellos in progress
 
 	mu         sync.Mutex
 	endReasons map[string]string // agent → why its last connection ended
 }
 
 func newSessions(ctx context.Context, cfg sessionsConfig) *sessions {
-	s := &sessions{sessionsConfig: cfg, ctx: ctx, endReasons: map[string]string{}}
+	s := &sessions{sessionsConfig: cfg, ctx: ctx, hellos: make(chan struct{}, maxConcurrentHellos), endReasons: map[string]string{}}
 	cfg.registry.OnChange(s.agentChanged)
 	return s
 }
 
-// maxConcurrentHellos limits the Hellos in progress. Each waits for the API server and the reconciler, and after a restart
-// all agents connect at once.
-const maxConcurrentHellos = 512
+// maxConcurrentHellos limits the Hellos for which requests to the API server are in progress. After a restart all agents
+// connect at once, and the API server refuses requests if there are too many. The other Hellos wait: their connections
+// exist, and it would cost more to refuse them and connect again.
+const maxConcurrentHellos = 64
 
 const (
 	helloTimeout    = 15 * time.Second
 	suspendedRetry  = 10 * time.Second // for an agent that is denied
 	supersededRetry = 10 * time.Second // for a session that is older than another one
 )
-
-// admit refuses an agent for a moment if too many Hellos are in progress.
-func (s *sessions) admit(transport.Peer) (retryAfter time.Duration, err error) {
-	if s.helloCount.Load() < maxConcurrentHellos {
-		return 0, nil
-	}
-	return time.Second + time.Duration(s.jitter()*float64(4*time.Second)), errors.New("too many agents connect to the hub at the same time: retry later")
-}
 
 // agentChanged closes the connections of an agent that is denied, and its sessions that are older than one with another
 // principal replica. Otherwise both replicas would write until the connection times out.
@@ -109,14 +106,20 @@ func (s *sessions) Connected(c *transport.Conn) {
 func (s *sessions) Received(c *transport.Conn, m engine.Message) {
 	if ack, ok := m.(engine.Ack); ok {
 		s.commands.Answers(c.Agent, c.ID, ack)
+		s.deliveries.Acknowledged(c.Agent, ack, time.Now())
 	}
 	hello, ok := m.(engine.Hello)
 	events, isEvents := m.(engine.ApplicationEvents)
+	upgrade, isUpgrade := m.(engine.UpgradeState)
 	switch {
 	case !ok && !s.conns.hasHello(c):
 		c.Close(engine.BadMessage, fmt.Sprintf("a %T before the Hello", m))
 	case isEvents:
 		s.events.Received(c.Agent, c.ID, events)
+	case isUpgrade:
+		if epoch, ok := s.conns.epoch(c); ok {
+			s.upgraded(c.Agent, epoch, upgrade)
+		}
 	case !ok:
 		s.forward(c, engine.Received{Session: c.ID, Message: m})
 	case s.conns.recordHello(c, hello):
@@ -137,6 +140,9 @@ func (s *sessions) forward(c *transport.Conn, in engine.Input) {
 
 // Disconnected implements transport.Events.
 func (s *sessions) Disconnected(c *transport.Conn, err error) {
+	if epoch, ok := s.conns.epoch(c); ok {
+		s.closed(c.Agent, epoch)
+	}
 	s.conns.remove(c)
 	s.setEndReason(c.Agent, err)
 	s.commands.Closed(c.Agent, c.ID)
@@ -167,8 +173,29 @@ func (s *sessions) takeEndReason(agent string) string {
 
 // handleHello posts a Hello after the agent is registered and the revision of the hub's store is known.
 func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
-	s.helloCount.Add(1)
-	defer s.helloCount.Add(-1)
+	revision, ok := s.prepare(c, hello)
+	if !ok {
+		return
+	}
+	var skew engine.Time
+	if known, ok := s.conns.hello(c.Agent, hello.Epoch); ok && known.SkewSeconds != nil {
+		skew = engine.Time(*known.SkewSeconds) * engine.Second
+	}
+	_ = s.post(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, ClockSkew: skew, // fails if the connection or ctx ended
+		Input: engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}}})
+	s.forward(c, engine.Received{Session: c.ID, Message: hello})
+}
+
+// prepare registers an agent if necessary and returns the revision of the hub's store, or closes the connection.
+func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (revision uint64, ok bool) {
+	select {
+	case s.hellos <- struct{}{}:
+		defer func() { <-s.hellos }()
+	case <-c.Done():
+		return 0, false
+	case <-s.ctx.Done():
+		return 0, false
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithTimeout(s.ctx, helloTimeout)
@@ -182,27 +209,18 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 	})
 	if reason := s.registry.DenyReason(c.Agent); reason != "" {
 		c.CloseAfter(engine.Revoked, reason, suspendedRetry)
-		return
+		return 0, false
 	}
-	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) {
-		return
+	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) || s.superseded(c, hello.Epoch) {
+		return 0, false
 	}
-	if s.superseded(c, hello.Epoch) {
-		return
-	}
-	revision, err := s.revisions.revision(ctx)
+	revision, err := s.revisions.Read(ctx)
 	if err != nil {
 		s.log.Warn("Failed to read the current resourceVersion", "agent", c.Agent, "error", err)
 		c.CloseAfter(engine.Unavailable, "the hub failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
-		return
+		return 0, false
 	}
-	var skew engine.Time
-	if known, ok := s.conns.hello(c.Agent, hello.Epoch); ok && known.SkewSeconds != nil {
-		skew = engine.Time(*known.SkewSeconds) * engine.Second
-	}
-	_ = s.post(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, ClockSkew: skew, // fails if the connection or ctx ended
-		Input: engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}}})
-	s.forward(c, engine.Received{Session: c.ID, Message: hello})
+	return revision, true
 }
 
 // register records the first connection of an agent, or closes it.
@@ -233,6 +251,7 @@ func (s *sessions) deliver(e reconcile.ToPeer) {
 		if c := s.conns.get(e.Session); c != nil {
 			if items, ok := e.Message.(engine.Delta); ok {
 				s.commands.Items(c.Agent, c.ID, items)
+				s.deliveries.Sent(c.Agent, items, time.Now())
 			}
 			if err := c.Send(e.Message); err != nil && c.Cause() == nil {
 				s.log.Warn("Failed to send message", "agent", c.Agent, "error", err)

@@ -78,9 +78,11 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
 		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.StoreUntrusted, Tuning: n.cfg.Tuning,
+		KnownGeneration: n.cfg.KnownGeneration, OneHub: n.cfg.OneHub,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
-			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel},
+			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel,
+			HubGeneration: n.cfg.Generation, Predecessor: n.cfg.Predecessor},
 	}
 	limits := reg.Agent.Limits.Or(kind.Limits{Items: n.cfg.Tuning.MaxItems, Bytes: n.cfg.Tuning.MaxBytes})
 	cfg.Tuning.MaxItems, cfg.Tuning.MaxBytes = limits.Items, limits.Bytes

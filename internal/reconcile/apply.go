@@ -78,7 +78,7 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	}
 	merged, err := l.mergeNarrowed(s, local, e, ownership)
 	if err == nil && s.cfg.Style == engine.Mirror && (local == nil || !kind.Same(local, merged)) {
-		ownership.SourceRevision = e.SourceRevision // a source revision alone is no reason to write
+		ownership.SourceRevision, ownership.SourceGeneration = e.SourceRevision, e.SourceGeneration // a source revision alone is no reason to write
 		if l.reconciler.cfg.Side == kind.Spoke {
 			ownership.Version = e.Version
 		}
@@ -113,7 +113,7 @@ func (l *agentSync) withReceipt(ref kind.Ref, e engine.Apply, merged *kind.Objec
 // decideOwnership returns the ownership with which an existing object becomes or stays ours, or another decision.
 func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object) (kind.Ownership, *decision) {
 	ownership := kind.ReadOwnership(local, &l.env)
-	if ownership.Owned && l.peer.IsLater(s.cfg.Name, ownership.SourceRevision, e.View) {
+	if ownership.Owned && l.peer.IsLater(s.cfg.Name, ownership.SourceGeneration, ownership.SourceRevision, e.View) {
 		return ownership, &decision{fail: &Failure{Code: engine.Unavailable, Message: engine.StaleView}}
 	}
 	if !ownership.Owned && l.reconciler.cfg.Side == kind.Spoke {
@@ -122,6 +122,9 @@ func (l *agentSync) decideOwnership(s *scope, e engine.Apply, local *kind.Object
 		}
 		if by := l.forbidsAdoption(local, e.Content); by != "" {
 			return ownership, &decision{fail: &Failure{Code: engine.NotAdopted, Message: "it exists on the spoke, is not managed by this hub, and the adoption policy is never (" + by + ")"}}
+		}
+		if ownership.Foreign && e.StoreUntrusted {
+			return ownership, &ofOtherHub
 		}
 		ownership.Adopted = ownership.Adopted || !ownership.Foreign
 	}
@@ -157,6 +160,10 @@ func (l *agentSync) forbidsAdoption(local *kind.Object, content []byte) string {
 
 // onHold is the decision for a deletion that the hub alone may not order.
 var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's API server was restored from a backup or replaced; deletions wait for a confirmation"}}
+
+// ofOtherHub is the decision for an object of another hub. That hub may be lost, and this one may be a new hub in its place
+// that does not have its identity yet.
+var ofOtherHub = decision{fail: &Failure{Code: engine.OnHold, Message: "it exists on the spoke, another hub wrote it, and this hub's API server is not the one that the agent knows; it is adopted after a confirmation"}}
 
 // recreates reports whether an Application came from another source object of the same name and the policy is to
 // replace it. An adopted object is never replaced.
@@ -293,7 +300,8 @@ func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content
 	in.Deleting = r.object != nil && r.object.IsDeleting()
 	if r.object != nil && s.cfg.Style != engine.OneShot {
 		if held, ok := s.kind.ReadReplica(r.object, &l.env); ok && (held.Ownership.Owned || s.cfg.Style == engine.Attached) {
-			in.Stored, in.Size, in.SourceRevision = l.versionOf(s, r.object, held), len(held.Content), held.Ownership.SourceRevision
+			in.Stored, in.Size = l.versionOf(s, r.object, held), len(held.Content)
+			in.SourceRevision, in.SourceGeneration = held.Ownership.SourceRevision, held.Ownership.SourceGeneration
 			in.Lost = droppedFields(s, content, held.Content)
 		}
 	}

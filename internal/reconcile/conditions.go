@@ -71,7 +71,7 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 		}
 		return o
 	}
-	if wasFrozen(r, o) {
+	if l.wasFrozen(r, o) {
 		return o
 	}
 	message := string(r.Code) + ": " + r.Message

@@ -40,7 +40,7 @@ func (n *Reconciler) EventApplication(agent string, session uint64, key engine.K
 	if placed, ok := kind.StatusKey(o, &l.env); !ok || placed != key {
 		return nil
 	}
-	uid := o.UID()
+	uid := kind.PublishedUID(o, &l.env)
 	if l.env.Agent.Mode == kind.Autonomous {
 		uid = kind.ReadOwnership(o, &l.env).Source
 	}

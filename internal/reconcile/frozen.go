@@ -111,8 +111,8 @@ func (l *agentSync) decides(k kind.Kind) []kind.Resource {
 }
 
 // wasFrozen reports whether an Application was rejected while it was frozen. Such a rejection no longer applies.
-func wasFrozen(r engine.Rejection, o *kind.Object) bool {
-	return r.Version == engine.VersionOf(kind.FrozenContent(o))
+func (l *agentSync) wasFrozen(r engine.Rejection, o *kind.Object) bool {
+	return r.Version == engine.VersionOf(kind.FrozenContent(o, &l.env))
 }
 
 // updateFrozen shows that an Application is frozen. It waits a little: an AppProject that was created or changed

@@ -24,6 +24,7 @@ type Memory struct {
 	Commands       []string      // IDs of the commands that were begun last, the oldest first
 	Deletions      []Deletion    // Applications that were deleted for the hub, the oldest first
 	Hub            KnownHub
+	Generation     engine.HubGeneration // the latest that was seen
 }
 
 // KnownHub is what a managed agent needs to know of its hub to read its own replicas. It is zero before the first session.
@@ -93,7 +94,7 @@ func (n *Reconciler) Memory() Memory {
 		return Memory{}
 	}
 	other, untrusted := l.peer.Other()
-	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub()}
+	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub(), Generation: l.peer.Generation()}
 }
 
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
@@ -101,15 +102,16 @@ func (n *Reconciler) Memory() Memory {
 func (m Memory) With(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	deletions := withDeletions(slices.Clone(m.Deletions), other.Deletions...)
+	generation := m.Generation.Newer(other.Generation)
 	if m.Store.UID != other.Store.UID {
 		if other.Store.UID == "" {
 			m.Hub = cmp.Or(other.Hub, m.Hub)
 			other = m
 		}
-		other.Commands, other.Deletions = commands, deletions
+		other.Commands, other.Deletions, other.Generation = commands, deletions, generation
 		return other
 	}
-	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub)}
+	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub), Generation: generation}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
@@ -124,7 +126,7 @@ func (m Memory) With(other Memory) Memory {
 
 // Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
-	return m.Store == other.Store && m.Hub == other.Hub && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
+	return m.Store == other.Store && m.Hub == other.Hub && m.Generation == other.Generation && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
 		slices.Equal(m.Deletions, other.Deletions)
 }
 

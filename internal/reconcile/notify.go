@@ -35,7 +35,7 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 			if s.cfg.Style == engine.OneShot && now != nil {
 				l.recordRefresh(now)
 			}
-			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), DeletedUID: deletedUID(was, is)})
+			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), DeletedUID: l.deletedUID(was, is)})
 		case s.cfg.Style != engine.OneShot:
 			l.observeReplica(s, old, now)
 		}
@@ -43,12 +43,12 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 }
 
 // deletedUID returns the UID of an object that a user deleted: it is gone or terminating. Otherwise it is empty.
-func deletedUID(was, is *kind.Object) string {
+func (l *agentSync) deletedUID(was, is *kind.Object) string {
 	switch {
 	case is == nil:
-		return was.UID()
+		return kind.PublishedUID(was, &l.env)
 	case is.IsDeleting():
-		return is.UID()
+		return kind.PublishedUID(is, &l.env)
 	}
 	return ""
 }
@@ -148,7 +148,7 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
 		if held, ok := s.kind.ReadReplica(is, &l.env); ok {
 			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Stored: l.versionOf(s, is, held), Size: len(held.Content),
-				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: held.Ownership.Alias.Alias, Lossy: len(held.Ownership.Alias.Lost) > 0, SourceRevision: held.Ownership.SourceRevision})
+				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: held.Ownership.Alias.Alias, Lossy: len(held.Ownership.Alias.Lost) > 0, SourceRevision: held.Ownership.SourceRevision, SourceGeneration: held.Ownership.SourceGeneration})
 			return
 		}
 	}

@@ -173,7 +173,7 @@ func (l *agentSync) isReference(s *scope, o *kind.Object, ref *reference) bool {
 	if !ok || !held.Ownership.Owned || o.IsDeleting() || recorded.IsZero() || ref != nil && !ref.expected.IsZero() && ref.expected != recorded {
 		return false
 	}
-	if ref != nil && ref.object != nil && held.Ownership.SourceRevision < kind.ReadOwnership(ref.object, &l.env).SourceRevision {
+	if ref != nil && ref.object != nil && held.Ownership.IsOlder(kind.ReadOwnership(ref.object, &l.env)) {
 		return false
 	}
 	stored, alias := engine.VersionOf(held.Content), held.Ownership.Alias
@@ -242,7 +242,7 @@ func (l *agentSync) decideRestore(s *scope, target kind.Ref, key engine.Key, ref
 		return decision{fail: &Failure{Code: engine.Unavailable, Message: "AgentPolicies are not read yet"}}
 	}
 	e := engine.Apply{Scope: s.cfg.Name, Key: key, Version: held.Ownership.Version, Content: held.Content,
-		SourceRevision: held.Ownership.SourceRevision, View: held.Ownership.SourceRevision}
+		SourceRevision: held.Ownership.SourceRevision, SourceGeneration: held.Ownership.SourceGeneration, View: held.Ownership.SourceRevision}
 	var d decision
 	if local == nil {
 		if fail := l.refusedByPolicy(s, e); fail != nil {

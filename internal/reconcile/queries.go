@@ -22,7 +22,7 @@ func (n *Reconciler) Projects(agent string, f func(name string, sourceRepos []st
 		return
 	}
 	for _, o := range sortedObjects(n.cache.tables[kind.AppProjects].objects) {
-		if o.Annotation(kind.PrincipalUID) != "" {
+		if o.Annotation(kind.PrincipalUID) != "" && !kind.IsRestored(o, &world) {
 			continue
 		}
 		item, ok := (kind.AppProjectKind{}).Publish(o, &world)

@@ -13,10 +13,12 @@ import (
 // Config configures a Reconciler.
 type Config struct {
 	Side          kind.Side
-	ArgoNamespace string // of the local cluster
-	ClusterUID    string // of the local cluster
-	PrincipalUID  string // hub
-	Version       string // release
+	ArgoNamespace string       // of the local cluster
+	ClusterUID    string       // of the local cluster
+	PrincipalUID  string       // hub
+	Generation    uint64       // hub: see engine.HubGeneration. If 0, it was never promoted.
+	Predecessor   engine.Store // hub: see engine.Welcome
+	Version       string       // release
 	Settings      kind.Settings
 	Policy        Policy
 	Tuning        engine.Tuning
@@ -34,11 +36,13 @@ type Config struct {
 	AcceptEvents bool
 
 	// Spoke: the agent's settings, and what it remembers of the hub.
-	Mode           kind.Mode
-	Mapping        kind.Mapping
-	KnownStore     engine.Store
-	KnownSeen      []engine.Seen
-	StoreUntrusted bool
+	Mode            kind.Mode
+	Mapping         kind.Mapping
+	KnownStore      engine.Store
+	KnownSeen       []engine.Seen
+	StoreUntrusted  bool
+	KnownGeneration engine.HubGeneration
+	OneHub          bool // all addresses of the hub must lead to hubs of one identity
 
 	// KnownCommands are the commands that an earlier process started.
 	KnownCommands []string
@@ -194,7 +198,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		}
 	case Remembered:
 		if l := n.syncs[""]; l != nil {
-			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen})
+			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation})
 			n.commands.remember(in.Commands)
 			n.policy.deletions = withDeletions(n.policy.deletions, in.Deletions...)
 		}

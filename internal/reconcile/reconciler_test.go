@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -51,6 +52,7 @@ type pair struct {
 	wires    [2][]engine.Message // to the side
 	events   []engine.Event
 	session  uint64
+	hubStore string      // UID of the hub's store; if empty, h
 	revision uint64      // of both stores, when they connect; 0: 1
 	skew     engine.Time // of the spoke's clock
 	writes   int
@@ -98,7 +100,7 @@ func openProject(name string) string {
 func (p *pair) connect() {
 	p.session++
 	revision := max(1, p.revision)
-	p.step(kind.Hub, FromPeer{Agent: "w1", ClockSkew: p.skew, Input: engine.Connected{Session: p.session, Store: engine.Store{UID: "h", Revision: revision}}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", ClockSkew: p.skew, Input: engine.Connected{Session: p.session, Store: engine.Store{UID: cmp.Or(p.hubStore, "h"), Revision: revision}}})
 	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: p.session, Epoch: engine.Epoch{Incarnation: p.session}, Store: engine.Store{UID: "s", Revision: revision}}})
 	p.settle()
 }

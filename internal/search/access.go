@@ -1,6 +1,7 @@
 package search
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -113,6 +114,21 @@ func (a *access) authenticate(ctx context.Context, r *http.Request) (caller, err
 	return caller{}, errNoCredentials
 }
 
+// authenticateAgain returns a function that authenticates the caller of a long request again after reviewTTL.
+func (a *access) authenticateAgain(r *http.Request, c caller) func(context.Context) error {
+	at := time.Now()
+	return func(ctx context.Context) error {
+		if time.Since(at) < reviewTTL {
+			return nil
+		}
+		at = time.Now()
+		if again, err := a.authenticate(ctx, r); err != nil || again.id() != c.id() {
+			return errNoCredentials
+		}
+		return nil
+	}
+}
+
 func (a *access) reviewToken(ctx context.Context, token string) (kube.User, error) {
 	select {
 	case a.reviews <- struct{}{}:
@@ -194,24 +210,35 @@ func (a *access) scope(ctx context.Context, c caller, s query.Snapshot, q query.
 	if err != nil {
 		return query.Scope{}, err
 	}
-	if namespaces == nil {
+	if namespaces.none() {
 		return query.Scope{}, &httpError{http.StatusForbidden, fmt.Sprintf("user %q cannot list Applications in any of these namespaces", c.user.Name)}
 	}
+	agents, err := a.agents(ctx, c, restrict(s.AgentsIn(namespaces.has), q, "agent")) // Applications without an agent remain
+	if err != nil {
+		return query.Scope{}, err
+	}
+	return query.Scope{Namespace: namespaces.has, Project: query.Any, Agent: agents.has}, nil
+}
+
+// agents returns which of these agents a caller may see.
+func (a *access) agents(ctx context.Context, c caller, names []string) (visible, error) {
 	agents := kube.Access{Verb: "list", Group: fleet.AgentResource.Group, Resource: fleet.AgentResource.Plural, Namespace: a.namespace}
 	byName := func(name string) kube.Access {
 		one := agents
 		one.Verb, one.Name = "get", name
 		return one
 	}
-	allowed, err := a.allowed(ctx, c, agents, byName, restrict(s.AgentsIn(namespaces), q, "agent"), "agent")
-	if err != nil {
-		return query.Scope{}, err
-	}
-	if allowed == nil {
-		allowed = func(string) bool { return false } // Applications without an agent remain
-	}
-	return query.Scope{Namespace: namespaces, Project: query.Any, Agent: allowed}, nil
+	return a.allowed(ctx, c, agents, byName, names, "agent")
 }
+
+// visible are the names that a caller may see.
+type visible struct {
+	all   bool
+	names map[string]bool // if not all
+}
+
+func (v visible) has(name string) bool { return v.all || v.names[name] }
+func (v visible) none() bool           { return !v.all && len(v.names) == 0 }
 
 // restrict returns the names to which a query restricts a field.
 func restrict(names []string, q query.Query, field string) []string {
@@ -224,13 +251,13 @@ func restrict(names []string, q query.Query, field string) []string {
 	})
 }
 
-// allowed returns a function that reports whether a caller has a right for a name. It is nil if there is no such name.
-func (a *access) allowed(ctx context.Context, c caller, all kube.Access, one func(string) kube.Access, names []string, what string) (func(string) bool, error) {
+// allowed returns for which names a caller has a right.
+func (a *access) allowed(ctx context.Context, c caller, all kube.Access, one func(string) kube.Access, names []string, what string) (visible, error) {
 	if ok, err := a.reviewAccess(ctx, c, all); err != nil || ok {
-		return query.Any, err
+		return visible{all: ok}, err
 	}
 	if len(names) > maxReviewedNames {
-		return nil, &httpError{http.StatusForbidden, fmt.Sprintf("user %q has no right to all of them, and there are too many names to check one by one: add %s=NAME to the query", c.user.Name, what)}
+		return visible{}, &httpError{http.StatusForbidden, fmt.Sprintf("user %q has no right to all of them, and there are too many names to check one by one: add %s=NAME to the query", c.user.Name, what)}
 	}
 	results := make([]bool, len(names))
 	group, ctx := errgroup.WithContext(ctx)
@@ -242,7 +269,7 @@ func (a *access) allowed(ctx context.Context, c caller, all kube.Access, one fun
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return visible{}, err
 	}
 	seen := map[string]bool{}
 	for i, name := range names {
@@ -250,10 +277,7 @@ func (a *access) allowed(ctx context.Context, c caller, all kube.Access, one fun
 			seen[name] = true
 		}
 	}
-	if len(seen) == 0 {
-		return nil, nil
-	}
-	return func(name string) bool { return seen[name] }, nil
+	return visible{names: seen}, nil
 }
 
 func (a *access) reviewAccess(ctx context.Context, c caller, access kube.Access) (bool, error) {
@@ -290,10 +314,11 @@ func (e *Extension) Load(data map[string][]byte) error {
 	if data == nil {
 		return errors.New("Secret not found")
 	}
-	if len(data["token"]) < minSecret {
+	secret := bytes.TrimSpace(data["token"]) // as argocd-server reads it
+	if len(secret) < minSecret {
 		return fmt.Errorf("token has fewer than %d bytes", minSecret)
 	}
-	e.secret = data["token"]
+	e.secret = secret
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/query"
 )
 
@@ -21,31 +22,84 @@ const defaultLimit = 100
 type request struct {
 	query.Request
 	groupBy string
-	watch   string // token
+	watch   string   // token
+	agents  []string // to which a stream is restricted; if nil, it is not
+	agent   string   // of the path
+
+	hub, after string // identity of a hub, and position after which a page of its replicas starts
+
+	namespace, name, uid string // of an Application
 }
 
-// ServeHTTP implements http.Handler.
+// route is a path of the API. It has either answer or stream.
+type route struct {
+	parameters []string
+	answer     func(*Server, context.Context, caller, request) (any, error)
+	stream     func(*Server, http.ResponseWriter, *http.Request, caller, request) error
+}
+
+const aboutPath, timelinePath, replicasPath = "/v1/about", "/v1/agents/NAME/timeline", "/v1/agents/NAME/replicas"
+
+// routes are the paths that need authentication.
 //
-//	GET /v1/applications?query=&sort=&limit=&page=   one page, a pageResponse
-//	GET /v1/counts?query=&groupBy=&limit=            a countsResponse
-//	GET /v1/watch?query=&watch=                      a stream of query.Update, one per line
+//	/v1/applications         one page, a pageResponse
+//	/v1/counts               a countsResponse
+//	/v1/watch                a stream of query.Update, one per line
+//	/v1/delivery             a deliveryResponse
+//	/v1/application          an applicationResponse, for argocd-server
+//	/v1/agents/stream        server-sent events with the rows of agents, see package agentrows
+//	/v1/agents/NAME/timeline what happened to an agent
+//	/v1/agents/NAME/replicas what an agent has of the objects of a hub, a reconcile.ReplicaPage
+//	/v1/about                an agentrows.About; without credentials, only how to log in
+var routes = map[string]route{
+	"/v1/applications":  {parameters: []string{"query", "sort", "limit", "page"}, answer: (*Server).applications},
+	"/v1/counts":        {parameters: []string{"query", "groupBy", "limit"}, answer: (*Server).counts},
+	"/v1/watch":         {parameters: []string{"query", "watch"}, stream: (*Server).watch},
+	"/v1/delivery":      {parameters: []string{"namespace", "name", "uid"}, answer: (*Server).delivery},
+	"/v1/application":   {answer: (*Server).application},
+	"/v1/agents/stream": {parameters: []string{"agent"}, stream: (*Server).agentStream},
+	timelinePath:        {answer: (*Server).timeline},
+	replicasPath:        {parameters: []string{"hub", "after"}, answer: (*Server).agentReplicas},
+	aboutPath:           {answer: (*Server).about},
+}
+
+// routeOf returns the key in routes of a path, and the name of an agent in it. The key is empty if there is none.
+func routeOf(path string) (key, agent string) {
+	for _, key := range []string{timelinePath, replicasPath} {
+		before, after, _ := strings.Cut(key, "NAME")
+		if name, ok := strings.CutSuffix(path, after); ok {
+			if name, ok = strings.CutPrefix(name, before); ok && name != "" && !strings.Contains(name, "/") {
+				return key, name
+			}
+		}
+	}
+	if _, known := routes[path]; known && path != timelinePath && path != replicasPath {
+		return path, ""
+	}
+	return "", ""
+}
+
+// ServeHTTP implements http.Handler. It serves the API below /v1/, and the page elsewhere.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasPrefix(r.URL.Path, "/v1/") && s.cfg.Page != nil {
+		s.cfg.Page.ServeHTTP(w, r)
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if err := s.serve(w, r); err != nil {
+	if s.allowOrigin(w, r) {
+		return
+	}
+	key, agent := routeOf(r.URL.Path)
+	w, end := s.metrics.start(w, key)
+	defer end()
+	if err := s.serve(w, r, key, agent); err != nil {
 		s.fail(w, r, err)
 	}
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
-	var answer func(context.Context, caller, request) (any, error)
-	switch r.URL.Path {
-	case "/v1/applications":
-		answer = s.applications
-	case "/v1/counts":
-		answer = s.counts
-	case "/v1/watch":
-	default:
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, key, agent string) error {
+	if key == "" {
 		return &httpError{http.StatusNotFound, "not found: use /v1/applications, /v1/counts or /v1/watch"}
 	}
 	if r.Method != http.MethodGet {
@@ -53,11 +107,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return &httpError{http.StatusMethodNotAllowed, "only GET is allowed"}
 	}
 	c, err := s.access.authenticate(r.Context(), r)
+	if key == aboutPath && err != nil && r.Header.Get("Authorization") == "" && r.Header.Get(extensionHeader) == "" {
+		return writeJSON(w, agentrows.About{Command: "argocd-agentctl", Login: agentrows.LoginToken, Applications: true})
+	}
 	if err != nil {
 		return err
 	}
 	limits := s.requests
-	if answer == nil {
+	if routes[key].stream != nil {
 		limits = s.watches
 	}
 	if !limits.acquire(c.id()) {
@@ -65,32 +122,39 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return &httpError{http.StatusTooManyRequests, fmt.Sprintf("too many searches at the same time: a user can have %d", limits.perUser)}
 	}
 	defer limits.release(c.id())
-	parsed, err := parseRequest(r)
+	parsed, err := parseRequest(r, routes[key].parameters)
 	if err != nil {
 		return err
 	}
-	if answer == nil {
-		return s.watch(w, r, c, parsed)
+	parsed.agent = agent
+	if routes[key].stream != nil {
+		return routes[key].stream(s, w, r, c, parsed)
 	}
-	result, err := answer(r.Context(), c, parsed)
+	result, err := routes[key].answer(s, r.Context(), c, parsed)
 	if err != nil {
 		return err
 	}
+	return writeJSON(w, result)
+}
+
+func writeJSON(w http.ResponseWriter, result any) error {
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(result)
 }
 
-var parameters = []string{"query", "sort", "limit", "page", "groupBy", "watch"}
-
 // parseParameters refuses what would be ignored, because a request without its filter returns too much.
-func parseParameters(text string) (url.Values, error) {
+func parseParameters(text string, parameters []string) (url.Values, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {
 		return nil, &httpError{http.StatusBadRequest, "the parameters are not valid: encode them for a URL"}
 	}
 	for name, all := range values {
 		if !slices.Contains(parameters, name) {
-			return nil, &httpError{http.StatusBadRequest, fmt.Sprintf("unknown parameter %q: use one of %s", name, strings.Join(parameters, ", "))}
+			message := fmt.Sprintf("unknown parameter %q: use one of %s", name, strings.Join(parameters, ", "))
+			if len(parameters) == 0 {
+				message = fmt.Sprintf("unknown parameter %q: there are none", name)
+			}
+			return nil, &httpError{http.StatusBadRequest, message}
 		}
 		if len(all) > 1 {
 			return nil, &httpError{http.StatusBadRequest, name + " is given twice"}
@@ -99,14 +163,21 @@ func parseParameters(text string) (url.Values, error) {
 	return values, nil
 }
 
-func parseRequest(r *http.Request) (request, error) {
-	values, err := parseParameters(r.URL.RawQuery)
+func parseRequest(r *http.Request, parameters []string) (request, error) {
+	values, err := parseParameters(r.URL.RawQuery, parameters)
 	if err != nil {
 		return request{}, err
 	}
-	out := request{Request: query.Request{Sort: values.Get("sort"), Token: values.Get("page"), Limit: defaultLimit}, groupBy: values.Get("groupBy"), watch: values.Get("watch")}
+	out := request{Request: query.Request{Sort: values.Get("sort"), Token: values.Get("page"), Limit: defaultLimit}, groupBy: values.Get("groupBy"), watch: values.Get("watch"),
+		namespace: values.Get("namespace"), name: values.Get("name"), uid: values.Get("uid"),
+		hub: values.Get("hub"), after: values.Get("after")}
 	if out.Query, err = query.Parse(values.Get("query")); err != nil {
 		return out, err
+	}
+	if values.Has("agent") {
+		if out.agents = strings.Split(values.Get("agent"), ","); len(out.agents) > maxReviewedNames {
+			return out, &httpError{http.StatusBadRequest, fmt.Sprintf("agent has more than %d names", maxReviewedNames)}
+		}
 	}
 	if text := values.Get("limit"); text != "" {
 		if out.Limit, err = strconv.Atoi(text); err != nil || out.Limit < 1 || out.Limit > query.MaxPage {
@@ -173,14 +244,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, c caller, parsed 
 	ctx, cancel := context.WithTimeout(r.Context(), maxWatch)
 	defer cancel()
 	control := http.NewResponseController(w)
-	token, authenticated := parsed.watch, time.Now()
+	token, check := parsed.watch, s.access.authenticateAgain(r, c)
 	for first := true; ; first = false {
-		if time.Since(authenticated) >= reviewTTL {
-			again, err := s.access.authenticate(ctx, r)
-			if err != nil || again.id() != c.id() {
-				return s.endWatch(ctx, w, errNoCredentials)
-			}
-			authenticated = time.Now()
+		if err := check(ctx); err != nil {
+			return s.endWatch(ctx, w, err)
 		}
 		update, wake, err := s.update(ctx, c, parsed.Query, token)
 		if err != nil {

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -25,6 +27,9 @@ type Settings struct {
 	Listener  net.Listener // if nil, the API is off
 	TLS       *tls.Config  // may request certificates of clients, and must not verify them
 	Extension *Extension   // authenticates argocd-server; if nil, its requests are refused
+	// AllowedOrigins are the origins of other pages that may read responses, as https://HOST or https://HOST:PORT.
+	AllowedOrigins []string
+	Page           http.Handler // serves paths outside of the API without authentication; if nil, there is no page
 }
 
 // Config is what a Server needs.
@@ -37,7 +42,11 @@ type Config struct {
 	Ready      func(context.Context) error // waits until the hub's objects were read
 	Others     func() []string             // addresses of the other principal replicas; empty for one that cannot be reached
 	InSyncOf   func(ctx context.Context, address string) (map[string]int64, error)
+	Replicas   func(ctx context.Context, agent, hub, after string) (reconcile.ReplicaPage, error)
+	Deliveries *Deliveries // may be nil
 	Log        *slog.Logger
+
+	MetricPrefix string
 }
 
 // Server serves the search API.
@@ -48,11 +57,16 @@ type Server struct {
 	requests *limiter
 	watches  *limiter
 	replicas replicaTimes
+	metrics  *metrics
+
+	rows      *agentrows.State
+	timelines *agentrows.Timelines
 
 	mu      sync.Mutex
 	model   *query.Model
 	inSync  map[string]time.Time // by agent
 	changed chan struct{}        // closed after a change; nil if no watch waits
+	argoCD  string               // URL of its UI
 }
 
 // Limits of the API.
@@ -69,10 +83,14 @@ const (
 // New returns a Server. Run serves requests.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, agents: map[string]kind.Agent{}, access: newAccess(cfg), requests: newLimiter(maxRequests, maxRequestsPerUser),
-		watches: newLimiter(maxWatches, maxWatchesPerUser), model: query.NewModel(rand.Text()), inSync: map[string]time.Time{}}
+		watches: newLimiter(maxWatches, maxWatchesPerUser), model: query.NewModel(rand.Text()), inSync: map[string]time.Time{},
+		metrics: newMetrics(cfg.MetricPrefix), rows: agentrows.NewState(), timelines: agentrows.NewTimelines()}
 	cfg.Registry.OnChange(s.agentChanged)
 	return s
 }
+
+// Metrics returns the metrics of requests.
+func (s *Server) Metrics() prometheus.Collector { return s.metrics }
 
 // Run serves requests until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -173,9 +191,17 @@ func (s *Server) change(do func(*query.Model)) {
 	}
 }
 
-// agentChanged reads when an agent was last in sync from its Agent. For agents of other replicas there is no other source.
+// agentChanged updates the row and the timeline of an agent, and reads when it was last in sync. For agents of other
+// replicas, its Agent is the only source of that.
 func (s *Server) agentChanged(agent string) {
 	a, known := s.cfg.Registry.Agent(agent)
+	if known {
+		_ = s.rows.Set(agentrows.Of(&a)) // encoding a row cannot fail
+		s.timelines.Observe(&a, time.Now())
+	} else {
+		s.rows.Remove(agent)
+		s.timelines.Forget(agent)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !known {

@@ -254,12 +254,12 @@ func TestExtension_SeesOnlyItsApplication(t *testing.T) {
 	if code, _ := request(header(secret, "a:web", "shop")); code != http.StatusUnauthorized {
 		t.Errorf("without a Secret: %d", code)
 	}
-	for _, data := range []map[string][]byte{nil, {}, {"token": []byte("short")}} {
+	for _, data := range []map[string][]byte{nil, {}, {"token": []byte("short")}, {"token": []byte(strings.Repeat(" ", minSecret))}} {
 		if s.access.extension.Load(data) == nil {
 			t.Errorf("%v is accepted", data)
 		}
 	}
-	if err := s.access.extension.Load(map[string][]byte{"token": []byte(secret)}); err != nil {
+	if err := s.access.extension.Load(map[string][]byte{"token": []byte(secret + "\n")}); err != nil { // argocd-server trims it, too
 		t.Fatal(err)
 	}
 	for _, test := range []struct {

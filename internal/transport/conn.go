@@ -18,6 +18,7 @@ import (
 type Conn struct {
 	ID          uint64 // unique in the process
 	Agent       string // on an agent: its configured name
+	Address     string // on an agent: of the hub, as configured
 	RemoteAddr  string
 	Fingerprint string    // of the peer's certificate; empty if a service mesh authenticates it
 	NotAfter    time.Time // expiry of the certificate; zero if there is none
@@ -79,7 +80,7 @@ func newConn(s Session, source string, total *Traffic, limit int, now time.Time)
 // message cannot be sent, Send returns a *wire.Error and the connection stays open.
 func (c *Conn) Send(m engine.Message) error {
 	if bye, ok := m.(engine.Bye); ok {
-		c.CloseAfter(bye.Code, bye.Message, time.Duration(bye.RetryAfterMillis)*time.Millisecond)
+		c.closeWith(bye)
 		return nil
 	}
 	c.mu.Lock()
@@ -145,19 +146,23 @@ func (c *Conn) Queued() int {
 }
 
 // Close sends the reason to the peer and ends the connection when the peer has ended its side, or after a grace period.
-// Only the first call counts. Queued messages are dropped, except at a shutdown.
+// Only the first call counts. Queued messages are dropped, except at a shutdown or if the agent moves.
 func (c *Conn) Close(code engine.Code, message string) { c.CloseAfter(code, message, 0) }
 
 // CloseAfter is Close with a pause after which the agent may return. On an agent, the agent itself waits.
 func (c *Conn) CloseAfter(code engine.Code, message string, retry time.Duration) {
+	c.closeWith(engine.Bye{Code: code, Message: message, RetryAfterMillis: retry.Milliseconds()})
+}
+
+func (c *Conn) closeWith(bye engine.Bye) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
-	event, err := c.encode(engine.Bye{Code: code, Message: message, RetryAfterMillis: retry.Milliseconds()})
-	c.finish(&ByeError{Code: code, Message: message, RetryAfter: retry, Local: true})
-	if code != engine.ShuttingDown {
+	event, err := c.encode(bye)
+	c.finish(&ByeError{Code: bye.Code, Message: bye.Message, RetryAfter: time.Duration(bye.RetryAfterMillis) * time.Millisecond, Local: true})
+	if bye.Code != engine.ShuttingDown && bye.Code != engine.Reconnect {
 		for _, dropped := range c.queue {
 			c.queued -= len(dropped)
 		}

@@ -51,7 +51,7 @@ func roots(n int) engine.Roots {
 }
 
 func TestConn_SendsTheQueueOnlyBeforeAShutdown(t *testing.T) {
-	for code, want := range map[engine.Code]int{engine.ShuttingDown: 3, engine.Revoked: 1} {
+	for code, want := range map[engine.Code]int{engine.ShuttingDown: 3, engine.Reconnect: 3, engine.Revoked: 1} {
 		c := newConn(newFakeSession(), "hub/agent-a", &Traffic{}, defaultQueue, time.Now())
 		c.grace = time.Hour
 		must(t, c.Send(roots(1)))

@@ -18,16 +18,16 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// DialerConfig configures a Dialer. Connector, Events and Log are required.
+// DialerConfig configures a Dialer. Connectors, Events and Log are required.
 type DialerConfig struct {
-	Connector Connector
-	Name      string // of this agent, if known; only shown in events and addresses
-	Events    Events
-	Log       *slog.Logger
-	Trace     *trace.Tracer // if nil, nothing is traced
+	Connectors []Connector // one for each address of the hub, the preferred one first
+	Name       string      // of this agent, if known; only shown in events and addresses
+	Events     Events
+	Log        *slog.Logger
+	Trace      *trace.Tracer // if nil, nothing is traced
 
 	// Failed is called for each attempt without a session, with the pause before the next attempt. It may be nil.
-	Failed func(err error, next time.Duration)
+	Failed func(address string, err error, next time.Duration)
 
 	Queue int // bytes that wait for the hub: 8 MiB
 
@@ -47,7 +47,7 @@ type DialerConfig struct {
 
 func (cfg DialerConfig) withDefaults() DialerConfig {
 	if cfg.Failed == nil {
-		cfg.Failed = func(error, time.Duration) {}
+		cfg.Failed = func(string, error, time.Duration) {}
 	}
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
@@ -69,6 +69,7 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 // Dialer keeps an agent connected to the hub.
 type Dialer struct {
 	cfg      DialerConfig
+	route    *route
 	tunnels  tunnel.Config
 	counters Counters
 	dedupLog *DedupLogger
@@ -82,7 +83,7 @@ type Dialer struct {
 // NewDialer returns a Dialer that does not run yet.
 func NewDialer(cfg DialerConfig) *Dialer {
 	cfg = cfg.withDefaults()
-	d := &Dialer{cfg: cfg, dedupLog: NewDedupLogger(cfg.Log, cfg.Now)}
+	d := &Dialer{cfg: cfg, route: newRoute(len(cfg.Connectors), cfg.Random), dedupLog: NewDedupLogger(cfg.Log, cfg.Now)}
 	d.tunnels = tunnel.Config{Limits: cfg.TunnelLimits, Counters: &d.counters.Tunnels, Refuse: d.counters.Refuse, Log: d.dedupLog.With, Running: &d.running}
 	return d
 }
@@ -93,45 +94,45 @@ func (d *Dialer) Counters() *Counters { return &d.counters }
 // Run dials, and dials again whenever the session ends, until the context is cancelled. Then it sends a Bye and returns
 // nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	pauses := newPauses(d.cfg.Random)
 	for again := true; again && ctx.Err() == nil; {
-		again = d.once(ctx, pauses)
+		again = d.once(ctx)
 	}
 	d.running.Wait()
 	return nil
 }
 
 // once makes one attempt and waits for the pause after it. It returns false if there must be no other attempt.
-func (d *Dialer) once(ctx context.Context, pauses *backoff.Backoff) bool {
-	c, err := d.attempt(ctx)
+func (d *Dialer) once(ctx context.Context) bool {
+	connector := d.cfg.Connectors[d.route.current]
+	c, err := d.attempt(ctx, connector)
 	if ctx.Err() != nil {
 		return false
 	}
 	var pause time.Duration
 	if c != nil {
-		pause = nextPause(pauses, c.established.Load(), d.cfg.Now().Sub(c.Since), retryAfter(err))
+		pause = d.route.next(c.established.Load(), d.cfg.Now().Sub(c.Since), err)
 	} else {
-		pause = nextPause(pauses, false, 0, retryAfter(err))
+		pause = d.route.next(false, 0, err)
 		d.counters.Failures.Add(1)
-		d.dedupLog.With(d.cfg.Connector.Address(), err).WarnContext(ctx, "Failed to connect to principal", "next", pause)
-		d.cfg.Failed(err, pause)
+		d.dedupLog.With(connector.Address(), err).WarnContext(ctx, "Failed to connect to principal", "next", pause)
+		d.cfg.Failed(connector.Address(), err, pause)
 	}
 	return d.cfg.Wait(ctx, pause) == nil
 }
 
 // attempt opens a session and runs it until it ends. It returns the connection, nil if there was none, and why it
 // ended.
-func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
+func (d *Dialer) attempt(ctx context.Context, connector Connector) (*Conn, error) {
 	steps := d.cfg.Trace.Steps(ctx, trace.KindClient, "connect to the principal", "dial", d.cfg.Now())
-	steps.Root().SetString(trace.Server, d.cfg.Connector.Address())
-	session, err := d.cfg.Connector.Connect(ctx, &d.counters, steps)
+	steps.Root().SetString(trace.Server, connector.Address())
+	session, err := connector.Connect(ctx, &d.counters, steps)
 	if err != nil {
 		steps.Fail(err.Error())
 		return nil, err
 	}
 	defer session.Close()
 	c := newConn(session, agentSource(d.cfg.Name), &d.counters.Traffic, d.cfg.Queue, d.cfg.Now())
-	c.Agent, c.Steps, c.deliveries = d.cfg.Name, steps, newDeliveries(d.cfg.Trace, "", &d.tracing)
+	c.Agent, c.Address, c.Steps, c.deliveries = d.cfg.Name, connector.Address(), steps, newDeliveries(d.cfg.Trace, "", &d.tracing)
 	client := tunnel.NewClient(d.tunnels, d.cfg.Tunnels, tunnel.Session{
 		Context: c.ctx, Agent: d.cfg.Name, Source: c.source, Remote: c.RemoteAddr, Open: session.OpenTunnel,
 	})
@@ -142,7 +143,12 @@ func (d *Dialer) attempt(ctx context.Context) (*Conn, error) {
 	defer stop()
 	d.counters.Connects.Add(1)
 	d.runCertificateRenewal(c)
+	var returning sync.WaitGroup
+	if d.route.current != 0 {
+		returning.Go(func() { d.returnToFirst(c) })
+	}
 	c.run(d.cfg.Events)
+	returning.Wait()
 	d.counters.Disconnects.Add(1)
 	c.stepsEnd()
 	return c, c.Cause()
@@ -181,35 +187,4 @@ func (d *Dialer) OpenTunnel(ctx context.Context, target string) (net.Conn, error
 	d.mu.Unlock()
 	defer d.running.Done()
 	return client.Connect(ctx, target)
-}
-
-// maxRetryAfter is the longest pause that the hub may request.
-const maxRetryAfter = 10 * time.Minute
-
-// newPauses returns the pauses of an agent before it dials again: a random part of a pause that doubles with each
-// failure.
-func newPauses(random func() float64) *backoff.Backoff {
-	const first = 500 * time.Millisecond
-	return &backoff.Backoff{Min: first, Max: 30 * time.Second, Floor: first / 10, Jitter: random}
-}
-
-// nextPause returns the pause after an attempt. A session that was opened and lasted longer than the last pause resets
-// the pauses. A session that ends right after it was opened does not, so that the two sides do not spin. The pause that
-// the hub requests is added, so that agents that were refused together do not return together.
-func nextPause(pauses *backoff.Backoff, opened bool, lasted, retryAfter time.Duration) time.Duration {
-	if opened && lasted >= pauses.Last() {
-		pauses.Reset()
-	}
-	return min(max(retryAfter, 0), maxRetryAfter) + pauses.Next()
-}
-
-// retryAfter returns the pause that the hub requested.
-func retryAfter(err error) time.Duration {
-	if bye, ok := errors.AsType[*ByeError](err); ok {
-		return bye.RetryAfter
-	}
-	if refused, ok := errors.AsType[*RefusedError](err); ok {
-		return refused.RetryAfter
-	}
-	return 0
 }

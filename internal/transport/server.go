@@ -217,6 +217,22 @@ func (s *Server) Current(agent string) *Conn {
 	return c
 }
 
+// Sessions returns the connections with the current session of each agent.
+func (s *Server) Sessions() (all []*Conn) {
+	s.mu.Lock()
+	agents := slices.Collect(maps.Keys(s.byAgent))
+	s.mu.Unlock()
+	for _, agent := range agents {
+		if c := s.Current(agent); c != nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// HasTunnels reports whether the hub uses a tunnel of the session, for example for a log or a terminal.
+func (c *Conn) HasTunnels() bool { return c.tunnels.InUse() > 0 }
+
 // Conns returns the open connections.
 func (s *Server) Conns() []*Conn {
 	s.mu.Lock()

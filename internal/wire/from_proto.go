@@ -23,7 +23,7 @@ func readWelcome(m *pb.Welcome) engine.Message {
 		Epoch: readEpoch(m.GetEpoch()), Agent: m.GetAgent(), Mode: m.GetMode(), Mapping: m.GetMapping(), HubNamespace: m.GetHubNamespace(),
 		ArgoNamespace: m.GetArgoNamespace(), ServerURL: m.GetServerUrl(), PrincipalUID: m.GetPrincipalUid(), Version: m.GetVersion(),
 		Protocol: int(m.GetProtocol()), Projection: int(m.GetProjection()), Capabilities: m.GetCapabilities(), Store: readStore(m.GetStore()),
-		Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(), InstanceLabel: m.GetInstanceLabel(),
+		Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(), InstanceLabel: m.GetInstanceLabel(), HubGeneration: m.GetHubGeneration(), Predecessor: readStore(m.GetPredecessor()),
 	}
 }
 
@@ -79,6 +79,14 @@ func readApplicationEvents(m *pb.ApplicationEvents) engine.Message {
 	})}
 }
 
+func readUpgradeState(m *pb.UpgradeState) engine.Message {
+	return engine.UpgradeState{ID: m.GetId(), Phase: m.GetPhase(), Message: m.GetMessage()}
+}
+
+func readUpgrade(m *pb.Upgrade) engine.Message {
+	return engine.Upgrade{ID: m.GetId(), Version: m.GetVersion(), Repository: m.GetRepository(), Digest: m.GetDigest(), TimeoutMillis: m.GetTimeoutMillis()}
+}
+
 func readConfirm(m *pb.Confirm) engine.Message {
 	return engine.Confirm{Scope: m.GetScope(), ID: m.GetId()}
 }
@@ -88,7 +96,7 @@ func readOpen(m *pb.Open) engine.Message {
 }
 
 func readBye(m *pb.Bye) engine.Message {
-	return engine.Bye{Code: engine.Code(m.GetCode()), Message: m.GetMessage(), RetryAfterMillis: m.GetRetryAfterMillis()}
+	return engine.Bye{Code: engine.Code(m.GetCode()), Message: m.GetMessage(), RetryAfterMillis: m.GetRetryAfterMillis(), HubGeneration: m.GetHubGeneration()}
 }
 
 func readEpoch(e *pb.Epoch) engine.Epoch {
@@ -129,6 +137,7 @@ func readDeltaItem(it *pb.Delta_Item) engine.DeltaItem {
 func readAckItem(it *pb.Ack_Item) engine.AckItem {
 	out := engine.AckItem{
 		Seq: it.GetSeq(), Key: readKey(it.GetKey()), Code: engine.Code(it.GetCode()), Message: it.GetMessage(), RetryAfterMillis: it.GetRetryAfterMillis(),
+		HandledMillis: it.GetHandledMillis(),
 	}
 	out.Version.Hi, out.Version.Lo = readHash(it.GetVersion())
 	return out

@@ -131,6 +131,7 @@ var anyAckItem = rapid.Custom(func(t *rapid.T) engine.AckItem {
 		Code:             engine.Code(maybeToken.Draw(t, "code")),
 		Message:          anyText.Draw(t, "message"),
 		RetryAfterMillis: anyPause.Draw(t, "retry"),
+		HandledMillis:    anyPause.Draw(t, "handled"),
 	}
 })
 
@@ -171,6 +172,8 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Seen:          some(t, "seen", MaxScopes, anySeen),
 			ClockMillis:   rapid.Int64().Draw(t, "clock"),
 			InstanceLabel: maybeToken.Draw(t, "instance"),
+			HubGeneration: rapid.Uint64Range(0, maxGeneration).Draw(t, "generation"),
+			Predecessor:   anyStore.Draw(t, "predecessor"),
 		}
 	}),
 	"roots": rapid.Custom(func(t *rapid.T) engine.Message {
@@ -235,6 +238,13 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			}
 		}))}
 	}),
+	"upgradestate": rapid.Custom(func(t *rapid.T) engine.Message {
+		return engine.UpgradeState{ID: maybeToken.Draw(t, "id"), Phase: maybeToken.Draw(t, "phase"), Message: anyText.Draw(t, "message")}
+	}),
+	"upgrade": rapid.Custom(func(t *rapid.T) engine.Message {
+		return engine.Upgrade{ID: maybeToken.Draw(t, "id"), Version: maybeToken.Draw(t, "version"), Repository: maybeToken.Draw(t, "repository"),
+			Digest: maybeToken.Draw(t, "digest"), TimeoutMillis: anyPause.Draw(t, "timeout")}
+	}),
 	"confirm": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Confirm{Scope: maybeToken.Draw(t, "scope"), ID: maybeToken.Draw(t, "id")}
 	}),
@@ -246,6 +256,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Code:             engine.Code(maybeToken.Draw(t, "code")),
 			Message:          anyText.Draw(t, "message"),
 			RetryAfterMillis: anyPause.Draw(t, "retry"),
+			HubGeneration:    rapid.Uint64Range(0, maxGeneration).Draw(t, "generation"),
 		}
 	}),
 }

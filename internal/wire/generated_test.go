@@ -25,7 +25,7 @@ func generated(m engine.Message) proto.Message {
 			HubNamespace: m.HubNamespace, ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL,
 			PrincipalUid: m.PrincipalUID, Version: m.Version, Protocol: uint32(m.Protocol),
 			Projection: uint32(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
-			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel,
+			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: pbStore(m.Predecessor),
 		}
 	case engine.Roots:
 		return &pb.Roots{Items: each(m.Items, pbRoot), Same: each(m.Same, pbRoot)}
@@ -48,7 +48,7 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Ack{Scope: m.Scope, Items: each(m.Items, func(it engine.AckItem) *pb.Ack_Item {
 			return &pb.Ack_Item{
 				Seq: it.Seq, Key: pbKey(it.Key), Version: pbPair(it.Version.Hi, it.Version.Lo),
-				Code: string(it.Code), Message: it.Message, RetryAfterMillis: it.RetryAfterMillis,
+				Code: string(it.Code), Message: it.Message, RetryAfterMillis: it.RetryAfterMillis, HandledMillis: it.HandledMillis,
 			}
 		})}
 	case engine.Finished:
@@ -66,12 +66,16 @@ func generated(m engine.Message) proto.Message {
 				Component: e.Component, Count: e.Count, FirstMillis: e.FirstMillis, LastMillis: e.LastMillis,
 			}
 		})}
+	case engine.UpgradeState:
+		return &pb.UpgradeState{Id: m.ID, Phase: m.Phase, Message: m.Message}
+	case engine.Upgrade:
+		return &pb.Upgrade{Id: m.ID, Version: m.Version, Repository: m.Repository, Digest: m.Digest, TimeoutMillis: m.TimeoutMillis}
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}
 	case engine.Open:
 		return &pb.Open{Token: m.Token, Target: m.Target}
 	case engine.Bye:
-		return &pb.Bye{Code: string(m.Code), Message: m.Message, RetryAfterMillis: m.RetryAfterMillis}
+		return &pb.Bye{Code: string(m.Code), Message: m.Message, RetryAfterMillis: m.RetryAfterMillis, HubGeneration: m.HubGeneration}
 	}
 	return nil
 }

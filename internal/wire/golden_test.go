@@ -49,6 +49,8 @@ var samples = map[string]engine.Message{
 		Seen:          []engine.Seen{{Scope: "status", Revision: 99}},
 		ClockMillis:   1790000000001,
 		InstanceLabel: "tracking.example/instance",
+		HubGeneration: 2,
+		Predecessor:   engine.Store{UID: "first-hub", Revision: 123456},
 	},
 	"roots": engine.Roots{Items: []engine.Root{
 		{Scope: "application", Count: 10000, Sum: engine.Sum{Hi: 1, Lo: 2}, Revision: 5},
@@ -73,7 +75,7 @@ var samples = map[string]engine.Message{
 		{Seq: 2, Key: engine.Key{Name: "default"}, Gone: true, DeletedUID: "8c1f7d0e-1111-4222-8333-444455556666"},
 	}},
 	"ack": engine.Ack{Scope: "application", Items: []engine.AckItem{
-		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.Version{Hi: 10, Lo: 11}},
+		{Seq: 1, Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.Version{Hi: 10, Lo: 11}, HandledMillis: 12},
 		{Seq: 2, Key: engine.Key{Name: "default"}, Code: engine.Forbidden, Message: "may not update appprojects", RetryAfterMillis: 30000},
 	}},
 	"finished": engine.Finished{Scope: "application", Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, Version: engine.Version{Hi: 12, Lo: 13}},
@@ -83,9 +85,12 @@ var samples = map[string]engine.Message{
 	"applicationevents": engine.ApplicationEvents{Items: []engine.ApplicationEvent{{
 		Key: engine.Key{Namespace: "team-a", Name: "guestbook"}, ApplicationUID: "0c8a4a6e", UID: "5d1f7c1b", Type: "Normal", Reason: "OperationCompleted",
 		Message: "Sync operation succeeded", Component: "argocd-application-controller", Count: 2, FirstMillis: 1790000000000, LastMillis: 1790000001000}}},
+	"upgradestate": engine.UpgradeState{ID: "20260101-000000", Phase: "RolledBack", Message: "the new agent was not in sync in 5m"},
+	"upgrade": engine.Upgrade{ID: "20260101-000000", Version: "v0.3.0", Repository: "registry.example.com/argocd-agent",
+		Digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", TimeoutMillis: 300000},
 	"confirm": engine.Confirm{Scope: "application", ID: "5f0c"},
 	"open":    engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
-	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
+	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000, HubGeneration: 3},
 }
 
 // The golden files are the protocol of released builds. If one changes, peers of different releases do not understand

@@ -41,4 +41,7 @@ const (
 
 	// maxVersion bounds version numbers of protocol and projection.
 	maxVersion = 1 << 16
+
+	// maxGeneration bounds generations of a hub.
+	maxGeneration = 1<<31 - 1
 )

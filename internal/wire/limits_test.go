@@ -120,8 +120,11 @@ func TestEncode_TruncatesTextsAndPauses(t *testing.T) {
 		engine.Bye{RetryAfterMillis: MaxRetryMillis + 1},
 		engine.Held{Reason: long},
 		engine.WriteOutage{Reason: long},
+		engine.UpgradeState{Message: long},
+		engine.Upgrade{TimeoutMillis: MaxRetryMillis + 1},
 		engine.Ack{Scope: "s", Items: []engine.AckItem{{Key: someKey, Message: long}}},
 		engine.Ack{Scope: "s", Items: []engine.AckItem{{Key: someKey, RetryAfterMillis: MaxRetryMillis + 1}}},
+		engine.Ack{Scope: "s", Items: []engine.AckItem{{Key: someKey, HandledMillis: MaxRetryMillis + 1}}},
 		engine.Bye{Message: "\x1b[2J"},
 	} {
 		event, err := Encode(m, someMeta)

@@ -131,6 +131,8 @@ func TestDecode_AcceptsMissingFieldsOfAnOlderPeer(t *testing.T) {
 		{&pb.Finished{Scope: "s", Key: &pb.Key{Name: "a"}}, engine.Finished{Scope: "s", Key: engine.Key{Name: "a"}}},
 		{&pb.Held{}, engine.Held{}},
 		{&pb.WriteOutage{}, engine.WriteOutage{}},
+		{&pb.UpgradeState{}, engine.UpgradeState{}},
+		{&pb.Upgrade{}, engine.Upgrade{}},
 		{&pb.Confirm{}, engine.Confirm{}},
 		{&pb.Open{}, engine.Open{}},
 		{&pb.Bye{}, engine.Bye{}},

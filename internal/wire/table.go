@@ -45,6 +45,7 @@ var table = map[protoreflect.FullName]limit{
 	"Welcome.capabilities":   {str: &capability, entries: MaxCapabilities},
 	"Welcome.seen":           {entries: MaxScopes},
 	"Welcome.instance_label": {str: &labelKey},
+	"Welcome.hub_generation": {number: maxGeneration},
 
 	"Range.min":  {number: maxVersion},
 	"Range.max":  {number: maxVersion},
@@ -86,6 +87,7 @@ var table = map[protoreflect.FullName]limit{
 	"Ack.Item.code":               {str: &shortToken},
 	"Ack.Item.message":            {str: &messageText},
 	"Ack.Item.retry_after_millis": {number: MaxRetryMillis},
+	"Ack.Item.handled_millis":     {number: MaxRetryMillis},
 
 	"Finished.scope":   {str: &scopeName},
 	"Finished.key":     {required: true},
@@ -110,6 +112,15 @@ var table = map[protoreflect.FullName]limit{
 	"ApplicationEvent.component":       {str: &eventReason},
 	"ApplicationEvent.count":           {number: math.MaxInt32},
 
+	"UpgradeState.id":        {str: &shortToken},
+	"UpgradeState.phase":     {str: &shortToken},
+	"UpgradeState.message":   {str: &messageText},
+	"Upgrade.id":             {str: &shortToken},
+	"Upgrade.version":        {str: &uid},
+	"Upgrade.repository":     {str: &tunnelToken},
+	"Upgrade.digest":         {str: &uid},
+	"Upgrade.timeout_millis": {number: MaxRetryMillis},
+
 	"Confirm.scope": {str: &shortToken},
 	"Confirm.id":    {str: &shortToken},
 
@@ -118,6 +129,7 @@ var table = map[protoreflect.FullName]limit{
 	"Bye.code":               {str: &shortToken},
 	"Bye.message":            {str: &messageText},
 	"Bye.retry_after_millis": {number: MaxRetryMillis},
+	"Bye.hub_generation":     {number: maxGeneration},
 }
 
 // schema has the limits of a message by field number. Unused numbers are nil.

@@ -24,7 +24,7 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 			Epoch: toEpoch(m.Epoch), Agent: m.Agent, Mode: m.Mode, Mapping: m.Mapping, HubNamespace: m.HubNamespace,
 			ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL, PrincipalUid: m.PrincipalUID, Version: m.Version,
 			Protocol: toVersion(m.Protocol), Projection: toVersion(m.Projection), Capabilities: m.Capabilities, Store: toStore(m.Store),
-			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel,
+			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: toStore(m.Predecessor),
 		}, nil
 	case engine.Roots:
 		return &pb.Roots{Items: convert(m.Items, toRoot), Same: convert(m.Same, toRoot)}, nil
@@ -55,12 +55,16 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 		return &pb.WriteOutage{Reason: sanitizeText(m.Reason)}, nil
 	case engine.ApplicationEvents:
 		return &pb.ApplicationEvents{Items: convert(m.Items, toApplicationEvent)}, nil
+	case engine.UpgradeState:
+		return &pb.UpgradeState{Id: m.ID, Phase: m.Phase, Message: sanitizeText(m.Message)}, nil
+	case engine.Upgrade:
+		return &pb.Upgrade{Id: m.ID, Version: m.Version, Repository: m.Repository, Digest: m.Digest, TimeoutMillis: min(m.TimeoutMillis, MaxRetryMillis)}, nil
 	case engine.Confirm:
 		return &pb.Confirm{Scope: m.Scope, Id: m.ID}, nil
 	case engine.Open:
 		return &pb.Open{Token: m.Token, Target: m.Target}, nil
 	case engine.Bye:
-		return &pb.Bye{Code: string(m.Code), Message: sanitizeText(m.Message), RetryAfterMillis: min(m.RetryAfterMillis, MaxRetryMillis)}, nil
+		return &pb.Bye{Code: string(m.Code), Message: sanitizeText(m.Message), RetryAfterMillis: min(m.RetryAfterMillis, MaxRetryMillis), HubGeneration: m.HubGeneration}, nil
 	}
 	return nil, badField("event", "cannot carry a %T", m)
 }
@@ -155,6 +159,7 @@ func toAckItem(it engine.AckItem) *pb.Ack_Item {
 	return &pb.Ack_Item{
 		Seq: it.Seq, Key: toKey(it.Key), Version: toHash(it.Version.Hi, it.Version.Lo), Code: string(it.Code),
 		Message: sanitizeText(it.Message), RetryAfterMillis: min(it.RetryAfterMillis, MaxRetryMillis),
+		HandledMillis: min(it.HandledMillis, MaxRetryMillis),
 	}
 }
 

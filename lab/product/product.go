@@ -34,6 +34,7 @@ func Build(ctx context.Context, folder string) (string, error) {
 // Product is a principal and its agents in a lab.
 type Product struct {
 	Principal *Program
+	Replicas  []*Program // of the principal, started later
 	Agents    map[string]*Agent
 	Live      Live
 
@@ -72,11 +73,7 @@ func New(l *lab.Lab, file string) (*Product, error) {
 }
 
 // StartPrincipal starts the principal and waits until it is ready.
-func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
-	pair, err := p.pki.Server("principal")
-	if err != nil {
-		return err
-	}
+func (p *Product) StartPrincipal(ctx context.Context, flags ...string) (err error) {
 	if p.port, err = p.lab.Port(ctx); err != nil {
 		return err
 	}
@@ -84,14 +81,35 @@ func (p *Product) StartPrincipal(ctx context.Context, flags ...string) error {
 	if err != nil {
 		return err
 	}
-	flags = append(live, flags...)
-	p.Principal, err = p.start(ctx, "principal", p.lab.Hub(), append([]string{"principal",
-		"--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(p.port),
+	p.Principal, err = p.startPrincipal(ctx, "principal", p.port, append(live, flags...))
+	return err
+}
+
+// StartReplica starts another replica of the principal without live access, waits until it is ready, and returns its address.
+func (p *Product) StartReplica(ctx context.Context, name string, flags ...string) (replica *Program, address string, err error) {
+	port, err := p.lab.Port(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if replica, err = p.startPrincipal(ctx, name, port, append([]string{"--replica-name", name, "--enable-resource-proxy=false", "--redis-proxy-port", "0"}, flags...)); err != nil {
+		return nil, "", err
+	}
+	p.Replicas = append(p.Replicas, replica)
+	return replica, "127.0.0.1:" + strconv.Itoa(port), nil
+}
+
+func (p *Product) startPrincipal(ctx context.Context, name string, port int, flags []string) (*Program, error) {
+	pair, err := p.pki.Server(name)
+	if err != nil {
+		return nil, err
+	}
+	started, err := p.start(ctx, name, p.lab.Hub(), append([]string{"principal",
+		"--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(port),
 		"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--root-ca-path", p.pki.CertFile(), "--auth", "mtls:CN=([^,]+)"}, flags...))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.Principal.WaitReady(ctx, p.Principal.ready)
+	return started, started.WaitReady(ctx, started.ready)
 }
 
 // StartAgent registers an agent and starts it on the spoke of the same name. It does not wait for the connection.
@@ -175,6 +193,9 @@ func (p *Program) RestartWithEnv(ctx context.Context, name, value string) error 
 	return p.WaitReady(ctx, p.ready)
 }
 
+// RestartGracefully restarts a process with SIGTERM, and does not wait until it is ready.
+func (p *Program) RestartGracefully() error { return p.Restart(proc.Change{}) }
+
 func (p *Program) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -201,6 +222,9 @@ func (p *Product) Close() {
 	for _, a := range p.Agents {
 		a.Kill()
 		_ = a.Link.Close()
+	}
+	for _, replica := range p.Replicas {
+		replica.Kill()
 	}
 	if p.Principal != nil {
 		p.Principal.Kill()

@@ -72,7 +72,7 @@ func TestPages_CommandsAreValid(t *testing.T) {
 				if !strings.Contains(read(t, root+"/Makefile"), "\n"+words[1]+": ##") {
 					t.Errorf("%s: there is no target %s", page, words[1])
 				}
-			case "argocd", "docker", "kind":
+			case "argocd", "cp", "docker", "git", "kind":
 			default:
 				t.Errorf("%s has a command of %s, which this test does not know", page, words[0])
 			}

@@ -79,10 +79,10 @@ func livePermissions(t testing.TB, c *lab.Cluster) {
 }
 
 // serveArgoCD configures the hub's argocd-server to use the Redis proxy. The first shell in its list exists in no pod.
-func (w *testEnv) serveArgoCD(t testing.TB) {
+func (w *testEnv) serveArgoCD(t testing.TB, changes ...lab.Change) {
 	t.Helper()
 	w.hub.configMap("argocd-cm").patch(t, `{"data":{"exec.shells":"no-such-shell,sh,bash"}}`)
-	if err := w.Restart(t.Context(), "hub/argocd-server", lab.Flag("--redis", w.live.redis)); err != nil {
+	if err := w.Restart(t.Context(), "hub/argocd-server", append(changes, lab.Flag("--redis", w.live.redis))...); err != nil {
 		t.Fatal(err)
 	}
 }

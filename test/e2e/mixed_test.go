@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,7 @@ func TestMixedReleases(t *testing.T) {
 		t.Skip("make test-mixed runs it with the program of an older commit")
 	}
 	l := lab.Get(t)
+	replicatesSettings := olderHelp(t, "--sync-argocd-settings")
 	for _, c := range []struct {
 		name              string
 		principal, agents string
@@ -37,9 +39,9 @@ func TestMixedReleases(t *testing.T) {
 			t.Cleanup(w.close)
 			port := w.freePort(t)
 			w.principal.file = c.principal
-			w.principal.args = append(w.principal.args, "--metrics-port", port, "--sync-argocd-settings")
-			if c.principal != "" { // it does not know the flag
-				w.principal.args = w.principal.args[:len(w.principal.args)-1]
+			w.principal.args = append(w.principal.args, "--metrics-port", port)
+			if c.principal == "" || replicatesSettings {
+				w.principal.args = append(w.principal.args, "--sync-argocd-settings")
 			}
 			ports := map[string]string{}
 			for name, a := range w.agents {
@@ -57,7 +59,7 @@ func TestMixedReleases(t *testing.T) {
 				app.workload.is(t)
 				registered.becomes(t, agentShows("Synced", "True", ""))
 				if c.principal == "" { // an older principal does not know the field
-					registered.becomes(t, unsupportedKinds(mode == "managed"))
+					registered.becomes(t, unsupportedKinds(mode == "managed" && !replicatesSettings))
 				}
 
 				// Both sides are equal, so a new session writes nothing.
@@ -103,6 +105,16 @@ func unsupportedKinds(want bool) condition {
 		}
 		return nil
 	}
+}
+
+// olderHelp reports whether the help of the older principal has a text.
+func olderHelp(t testing.TB, text string) bool {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), *older, "principal", "--help").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return strings.Contains(string(out), text)
 }
 
 // sum returns the sum of all samples of a metric.

@@ -35,8 +35,10 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 	for _, a := range w.agents {
 		livePermissions(t, a.spoke.Cluster)
 	}
+	flags, changes := w.extensionOfPrincipal(t)
+	w.principal.args = append(w.principal.args, flags...)
 	w.start(t)
-	w.serveArgoCD(t)
+	w.serveArgoCD(t, changes...)
 	tenant := newTenant(t, w)
 	direct := registerDirectly(t, w)
 
@@ -53,7 +55,10 @@ func TestTenant_ReachesNoOtherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) { tenant.reachesNothing(t, destination) })
 	}
 	t.Run("an Application with an edited destination is not changed", func(t *testing.T) { tenant.editsAway(t) })
-	t.Run("two teams do not see each other", func(t *testing.T) { tenant.doesNotSee(t, newNeighbor(t, w)) })
+	t.Run("two teams do not see each other", func(t *testing.T) {
+		tenant.doesNotSee(t, newNeighbor(t, w))
+		tenant.extensionShowsItsOwn(t)
+	})
 }
 
 // newNeighbor creates another team, with an AppProject that permits only w2, and an Application there.
@@ -316,22 +321,26 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 			return u.api(t, http.MethodGet, resource+"/pods/any/logs", rights("container", "x"), "")
 		},
 	} {
-		if status, text := ask(); !strings.Contains(text, "is frozen") {
+		if status, text := ask(); !strings.Contains(text, "is frozen") && (what != "managed resources" || !isNothing(text)) {
 			t.Errorf("%s: %d %s", what, status, text)
 		}
 	}
 	name := []string{"--kind", "ConfigMap", "--resource-name", rightsName}
-	for _, args := range [][]string{
+	for i, args := range [][]string{
 		append([]string{"app", "patch-resource", "w1/astray", "--namespace", rightsNamespace, "--patch", escalate, "--patch-type", "application/merge-patch+json"}, name...),
-		append([]string{"app", "get-resource", "w1/astray"}, name...),
 		append([]string{"app", "delete-resource", "w1/astray", "--namespace", rightsNamespace}, name...),
 		{"app", "manifests", "w1/astray", "--source", "live"},
 		{"app", "diff", "w1/astray"},
 		{"app", "diff", "w1/astray", "--server-side-diff"},
+		append([]string{"app", "get-resource", "w1/astray"}, name...),
 		{"app", "resources", "w1/astray"},
 		{"app", "logs", "w1/astray"},
 	} {
-		if out, err := u.argocd(t, args...); err == nil || !strings.Contains(out, "is frozen") {
+		out, err := u.argocd(t, args...)
+		if managed := i < 5; managed && isNothing(out) {
+			continue
+		}
+		if err == nil || !strings.Contains(out, "is frozen") {
 			t.Errorf("argocd %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 	}
@@ -344,6 +353,13 @@ func (u *tenant) reachesNothing(t *testing.T, destination map[string]any) {
 		s.app(lab.ArgoCDNamespace, "astray").isAbsent(t)
 	}
 	app.is(t, field("status.sync.status", ""), field("status.operationState.phase", ""))
+}
+
+// isNothing reports whether a response that needs the managed resources has none. Argo CD v3.3 sends an empty list instead
+// of the error.
+func isNothing(response string) bool {
+	response = strings.TrimSpace(response)
+	return response == "" || response == "{}" || strings.Contains(response, "no matching resource found") || strings.Contains(response, "permission denied: projects, get")
 }
 
 // dataOf returns the data of a ConfigMap.
@@ -374,7 +390,7 @@ func (u *tenant) editsAway(t *testing.T) {
 	})
 	app.becomes(t, shows("AgentError", "is \"in-cluster\", which is not the cluster of agent"))
 	if out, err := u.argocd(t, "app", "patch-resource", "w1/edited", "--kind", "ConfigMap", "--namespace", rightsNamespace, "--resource-name", rightsName,
-		"--patch", escalate, "--patch-type", "application/merge-patch+json"); err == nil || !strings.Contains(out, "is frozen") {
+		"--patch", escalate, "--patch-type", "application/merge-patch+json"); err == nil || !strings.Contains(out, "is frozen") && !isNothing(out) {
 		t.Errorf("argocd app patch-resource: %v: %s", err, out)
 	}
 	if data := dataOf(t, hub.rights()); strings.Contains(data, "role:admin") {

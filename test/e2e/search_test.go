@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -44,10 +46,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: e2e-team}
 subjects: [{kind: ServiceAccount, name: team, namespace: default}]
 `
 
-// searcher runs argocd-agentctl search with a kubeconfig.
+// searcher runs argocd-agentctl with a kubeconfig. If there is no other command, it is search.
 type searcher struct {
 	kubeconfig string
 	reach      []string
+	other      string
 }
 
 // run returns the output and the exit code.
@@ -72,7 +75,7 @@ func (s searcher) command(ctx context.Context, t *testing.T, args ...string) *ex
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, file, append(append([]string{"search"}, args...), s.reach...)...)
+	cmd := exec.CommandContext(ctx, file, append(append([]string{cmp.Or(s.other, "search")}, args...), s.reach...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "KUBECONFIG=" + s.kubeconfig}
 	return cmd
 }
@@ -103,12 +106,10 @@ func kubeconfigWithToken(t *testing.T, w *testEnv, name, token string) string {
 	return file
 }
 
-// TestSearch_ShowsOnlyWhatCallerMaySee has an administrator with a client certificate, a team that may see one agent, and
-// an account without rights. It needs no Argo CD.
-func TestSearch_ShowsOnlyWhatCallerMaySee(t *testing.T) {
-	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}, {Name: "secret", Role: lab.Managed}}})
-	w := newEnv(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "secret", cluster: "secret", mode: "managed"}}})
-	t.Cleanup(w.close)
+// serveSearch sets the principal's search port, with the permissions that it needs, and returns it. The principal must start
+// afterwards.
+func (w *testEnv) serveSearch(t *testing.T) (port string) {
+	t.Helper()
 	for _, name := range []string{"rbac-search.yaml", "rbac-search-certificates.yaml"} {
 		manifest, err := os.ReadFile("../../install/kustomize/principal/" + name)
 		if err != nil {
@@ -118,16 +119,26 @@ func TestSearch_ShowsOnlyWhatCallerMaySee(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	port = w.freePort(t)
+	w.principal.args = append(w.principal.args, "--search-port", port)
+	return port
+}
+
+// TestSearch_ShowsOnlyWhatCallerMaySee has an administrator with a client certificate, a team that may see one agent, and
+// an account without rights. It needs no Argo CD.
+func TestSearch_ShowsOnlyWhatCallerMaySee(t *testing.T) {
+	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}, {Name: "secret", Role: lab.Managed}}})
+	w := newEnv(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "secret", cluster: "secret", mode: "managed"}}})
+	t.Cleanup(w.close)
 	if err := w.hub.Apply(t.Context(), teamRights); err != nil {
 		t.Fatal(err)
 	}
-	port := w.freePort(t)
-	w.principal.args = append(w.principal.args, "--search-port", port)
+	port := w.serveSearch(t)
 	w.start(t)
 	reach := []string{"--server", "127.0.0.1:" + port, "--server-ca", w.pki.file}
-	admin := searcher{w.hub.Kubeconfig, reach}
-	team := searcher{kubeconfigOf(t, w, "team"), reach}
-	stranger := searcher{kubeconfigOf(t, w, "stranger"), reach}
+	admin := searcher{kubeconfig: w.hub.Kubeconfig, reach: reach}
+	team := searcher{kubeconfig: kubeconfigOf(t, w, "team"), reach: reach}
+	stranger := searcher{kubeconfig: kubeconfigOf(t, w, "stranger"), reach: reach}
 
 	w.hub.app("managed", "web").create(t, simple("managed"))
 	w.hub.app("secret", "secret-web").create(t, simple("secret"))
@@ -170,9 +181,10 @@ func TestSearch_ShowsOnlyWhatCallerMaySee(t *testing.T) {
 	}
 	refused(stranger, "cannot list Applications")
 	refused(stranger, "cannot list Applications", "--count")
-	refused(searcher{kubeconfigWithToken(t, w, "invalid", "invalid"), reach}, "no valid credentials")
+	refused(searcher{kubeconfig: kubeconfigWithToken(t, w, "invalid", "invalid"), reach: reach}, "no valid credentials")
 	refused(team, `unknown field "helth"`, "helth=Healthy")
 	team.follows(t, w)
+	searcher{kubeconfig: admin.kubeconfig, reach: reach, other: "trace"}.traces(t, w)
 
 	if err := w.hub.Client().RbacV1().RoleBindings("managed").Delete(t.Context(), "e2e-team", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -223,5 +235,56 @@ func (s searcher) follows(t *testing.T, w *testEnv) {
 			w.hub.app("secret", "secret-new").create(t, simple("secret"))
 			w.hub.app("managed", "new").create(t, simple("managed"))
 		}
+	}
+}
+
+// traces changes an Application and shows where the change spent its time.
+func (s searcher) traces(t *testing.T, w *testEnv) {
+	t.Helper()
+	w.hub.app("managed", "web").patch(t, `{"spec":{"source":{"targetRevision":"traced"}}}`)
+	replica := w.agents["managed"].spoke.app(lab.ArgoCDNamespace, "web")
+	replica.becomes(t, func(u *unstructured.Unstructured) error {
+		if at(u, "spec.source.targetRevision") != "traced" {
+			return errors.New("it is not changed")
+		}
+		return nil
+	})
+	replica.edit(t, func(u *unstructured.Unstructured) { // as the application controller does
+		now := time.Now().UTC()
+		state := map[string]any{"operation": map[string]any{}, "phase": "Succeeded", "startedAt": now.Format(time.RFC3339), "finishedAt": now.Add(5 * time.Second).Format(time.RFC3339)}
+		if err := unstructured.SetNestedMap(u.Object, state, "status", "operationState"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	await(t, "the stages of the change", func() error {
+		out, code := s.run(t, "app/web", "-o", "json")
+		var got struct {
+			Agent  string
+			Stages []struct {
+				Stage   string
+				Seconds *float64
+				Note    string
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Agent != "managed" {
+			return fmt.Errorf("exit code %d: %s", code, out)
+		}
+		known := ""
+		for _, stage := range got.Stages {
+			if stage.Seconds == nil || *stage.Seconds > patience.Seconds() {
+				return fmt.Errorf("%s: %s", stage.Stage, out)
+			}
+			known += stage.Stage + " "
+		}
+		if known != "hub transport spoke compare sync " || *got.Stages[2].Seconds == 0 || *got.Stages[4].Seconds != 5 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if out, code := s.run(t, "app/none"); code != 1 || !strings.Contains(out, "not found") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if out, code := s.run(t, "web"); code != 2 || !strings.Contains(out, "must be app/NAME") {
+		t.Errorf("exit code %d: %s", code, out)
 	}
 }

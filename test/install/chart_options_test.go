@@ -65,7 +65,7 @@ func TestChart_ExistingServiceAccount(t *testing.T) {
 			}
 			subjects, _, _ := unstructured.NestedSlice(object.Object, "subjects")
 			for _, subject := range subjects {
-				if name := subject.(map[string]any)["name"]; name != "mine" {
+				if name := subject.(map[string]any)["name"]; name != "mine" && name != "argocd-agent-agent-restore" {
 					t.Errorf("%s binds %v", key, name)
 				}
 				bindings++

@@ -119,6 +119,7 @@ func TestChart_SettingsBecomeVariables(t *testing.T) {
 	for _, tc := range []struct{ values, variable, want string }{
 		{onSpoke, "ARGOCD_AGENT_MODE", "managed"},
 		{onSpoke, "ARGOCD_AGENT_REMOTE_SERVER", "principal.example.com"},
+		{onSpoke + ",agent.server={hub.example.com,standby.example.com}", "ARGOCD_AGENT_REMOTE_SERVER", "hub.example.com,standby.example.com"},
 		{onSpoke + ",agent.port=8443", "ARGOCD_AGENT_REMOTE_PORT", "8443"},
 		{onSpoke, "ARGOCD_AGENT_RESOURCE_PROXY_EXEC", "false"},
 		{onSpoke, "ARGOCD_AGENT_RESOURCE_PROXY_CALLERS", ""},
@@ -175,6 +176,8 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 		{"role=agent,agent.mode=managed", "agent.server is missing: set it to the host name"},
 		{onSpoke + ",agent.server=https://hub", "'/agent/server': 'https://hub' does not match"},
 		{onSpoke + ",agent.server=hub:443", "'/agent/server': 'hub:443' does not match"},
+		{onSpoke + ",agent.server={hub,https://other}", "'/agent/server/1': 'https://other' does not match"},
+		{onSpoke + ",agent.server={hub,hub}", "'/agent/server': items at 0 and 1 are equal"},
 		{onSpoke + ",agent.joinToken=join://hub/w1/PIN/ID.SECRET", "additional properties 'joinToken' not allowed"},
 		{onSpoke + ",agent.port=70000", "'/agent/port': maximum: got 70,000, want 65,535"},
 		{onSpoke + ",agent.sever=x", "additional properties 'sever' not allowed"},

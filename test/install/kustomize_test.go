@@ -18,7 +18,7 @@ import (
 // everything turns on all features with their own files.
 var everything = map[string][]string{
 	"principal": {onHub, "principal.settings.namespace-create-enable=true,principal.settings.pki-namespace=argocd-agent-pki,principal.settings.search-port=8444"},
-	"agent":     {onSpoke, "agent.live.exec=true,agent.live.secrets=true,agent.settings.destination-based-mapping=true"},
+	"agent":     {onSpoke, "agent.live.exec=true,agent.live.secrets=true,agent.selfUpgrade.enabled=true,agent.settings.destination-based-mapping=true"},
 }
 
 // The kustomize bases are generated from the chart with default values. Features that are off by default have their own

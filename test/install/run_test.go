@@ -34,7 +34,7 @@ func binariesRun(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	traces, tracing := traced(t)
-	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, tracing("principal"), "principal.settings.namespace-create-enable=true",
+	if out, err := installRelease(t, l, "hub", lab.ArgoCDNamespace, onHub, tracing("principal"), "principal.settings.namespace-create-enable=true", "principal.settings.search-port=8444",
 		"principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources),
 		"principal.settings.shared-repo-server-address=argocd-repo-server:8081"); err != nil { // the default, set explicitly so that it leads to the lab's
 		t.Fatalf("%v: %s", err, out)
@@ -55,6 +55,7 @@ func binariesRun(t *testing.T, l *lab.Lab) {
 	agent := startPod(t, spoke, installed(t, l, "managed"), "argocd-agent-agent", binary, func(o *podrun.Options) { spokePorts = o.Ports })
 	ready(t, principal)
 	ready(t, agent)
+	helmTests(t, l, binary, ports, spokePorts)
 
 	lab.Await(t, "the agent's namespace, which the principal makes", func(ctx context.Context) error {
 		_, err := hub.Client().CoreV1().Namespaces().Get(ctx, "w1", metav1.GetOptions{})

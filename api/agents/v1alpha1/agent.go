@@ -60,6 +60,23 @@ type Spec struct {
 	DisconnectedAfter string `json:"disconnectedAfter,omitempty"`
 	// Suspended agents are disconnected and refused. Nothing is deleted.
 	Suspended bool `json:"suspended,omitempty"`
+	// Upgrade is the version that the agent should run. `argocd-agentctl upgrade` sets it. The policy of the workload cluster
+	// decides whether the agent follows.
+	Upgrade *Upgrade `json:"upgrade,omitempty"`
+}
+
+// Upgrade asks an agent to change its own image.
+type Upgrade struct {
+	// ID identifies the request. An agent handles each ID once.
+	ID string `json:"id"`
+	// Version that the new agent reports, which is also the tag of its image.
+	Version string `json:"version"`
+	// Repository of the image. If empty, that of the running agent.
+	Repository string `json:"repository,omitempty"`
+	// Digest of the image, such as sha256:…. If empty, the tag is used alone.
+	Digest string `json:"digest,omitempty"`
+	// Timeout is the time in which the new agent must be in sync, such as 5m. After that, the old image is restored.
+	Timeout string `json:"timeout"`
 }
 
 // Limits bound what the hub stores for an agent. They apply to each kind. If zero, the setting of the principal.
@@ -117,9 +134,33 @@ type Status struct {
 	Holds []Hold `json:"holds,omitempty"`
 	// Pending counts what waits in the open session. If nil, the agent is not connected or not compared yet.
 	Pending *Pending `json:"pending,omitempty"`
+	// Upgrade is what the agent reports about upgrades of itself. If nil, its release does not support them.
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 	// Conditions: Connected, Registered, Synced, Held, Writable, WithinLimits.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// UpgradeStatus is the state of the last upgrade of an agent.
+type UpgradeStatus struct {
+	// ID of the request. If empty, there was none.
+	ID string `json:"id"`
+	// Phase is one of the phases below.
+	Phase string `json:"phase"`
+	// Message contains text from the agent.
+	Message string `json:"message"`
+}
+
+// Phases of an upgrade.
+const (
+	UpgradeReady      = "Ready"      // no request was handled yet
+	UpgradeRefused    = "Refused"    // the workload cluster does not allow it, or another tool manages the agent
+	UpgradeWaiting    = "Waiting"    // the agent is not in sync, so that it does not begin
+	UpgradePreparing  = "Preparing"  // the Job that can restore the old image starts
+	UpgradeUpgrading  = "Upgrading"  // the image is changed, and the new agent is not in sync yet
+	UpgradeSucceeded  = "Succeeded"  // the new agent is in sync
+	UpgradeRolledBack = "RolledBack" // the Job restored the old image
+	UpgradeFailed     = "Failed"     // the image was not changed, or another client changed it
+)
 
 // Fact is a property of a workload cluster, in the form of a label.
 type Fact struct {

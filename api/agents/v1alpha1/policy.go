@@ -51,6 +51,8 @@ type PolicySpec struct {
 	Adoption string `json:"adoption,omitempty"`
 	// Freeze stops all changes from the hub for a time.
 	Freeze *Freeze `json:"freeze,omitempty"`
+	// Upgrade lets the hub upgrade the agent. If no AgentPolicy has it, the hub cannot.
+	Upgrade *UpgradePolicy `json:"upgrade,omitempty"`
 	// Rules are CEL expressions that must be true for each Application and AppProject from the hub.
 	Rules []Rule `json:"rules,omitempty"`
 }
@@ -93,6 +95,18 @@ type LiveAccess struct {
 type Freeze struct {
 	Until  metav1.Time `json:"until"`
 	Reason string      `json:"reason,omitempty"`
+}
+
+// UpgradePolicy is what the hub can make the agent run.
+type UpgradePolicy struct {
+	// Repository of the image, without tag. The agent runs no image of another repository.
+	Repository string `json:"repository"`
+	// Versions are globs, such as v0.3.*. If unset, any version. If set, a request with a digest needs Digests.
+	Versions []string `json:"versions,omitempty"`
+	// Digests of images. If set, a request must have one of them.
+	Digests []string `json:"digests,omitempty"`
+	// Downgrade allows versions that are older than the running one.
+	Downgrade bool `json:"downgrade,omitempty"`
 }
 
 // Rule is a CEL expression over an object from the hub. Variables: object, kind (Application or AppProject).

@@ -272,6 +272,11 @@ type Welcome struct {
 	// Label with which Argo CD on the hub tracks resources, if it is not the default. It is not replicated; at most 317
 	// bytes.
 	InstanceLabel string `protobuf:"bytes,16,opt,name=instance_label,json=instanceLabel,proto3" json:"instance_label,omitempty"`
+	// Grows with each promotion of a hub of this identity (principal_uid). An agent does not follow a hub with a lower one
+	// than it has seen. Absent: the hub was never promoted.
+	HubGeneration uint64 `protobuf:"varint,17,opt,name=hub_generation,json=hubGeneration,proto3" json:"hub_generation,omitempty"`
+	// Of a promoted hub: the store of the hub before it, and the revision up to which this hub has received everything of it.
+	Predecessor   *Store `protobuf:"bytes,18,opt,name=predecessor,proto3" json:"predecessor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -416,6 +421,20 @@ func (x *Welcome) GetInstanceLabel() string {
 		return x.InstanceLabel
 	}
 	return ""
+}
+
+func (x *Welcome) GetHubGeneration() uint64 {
+	if x != nil {
+		return x.HubGeneration
+	}
+	return 0
+}
+
+func (x *Welcome) GetPredecessor() *Store {
+	if x != nil {
+		return x.Predecessor
+	}
+	return nil
 }
 
 // Epoch orders the sessions of one agent. A newer session replaces an older one.
@@ -1640,6 +1659,153 @@ func (x *ApplicationEvent) GetLastMillis() int64 {
 	return 0
 }
 
+// UpgradeState reports what the agent does about upgrades. It sends one at the start of each session and after each
+// change. A hub sends Upgrade only in a session with an UpgradeState.
+type UpgradeState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the last Upgrade that the agent handled; empty if there was none.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Ready, Refused, Waiting, Preparing, Upgrading, Succeeded, RolledBack or Failed.
+	Phase string `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
+	// For users; at most 1024 bytes.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeState) Reset() {
+	*x = UpgradeState{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeState) ProtoMessage() {}
+
+func (x *UpgradeState) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
+func (*UpgradeState) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UpgradeState) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UpgradeState) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *UpgradeState) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Upgrade asks the agent to run another version of itself. The policy of the workload cluster decides. The agent handles
+// each ID once.
+type Upgrade struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Version that the new agent reports, which is also the tag of its image; at most 128 bytes.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Repository of the image; at most 256 bytes. If empty, that of the running agent.
+	Repository string `protobuf:"bytes,3,opt,name=repository,proto3" json:"repository,omitempty"`
+	// Digest of the image, sha256:<hex>. If empty, the tag is used alone; at most 128 bytes.
+	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Time in which the new agent must be in sync. After that, the old image is restored. At most a day.
+	TimeoutMillis int64 `protobuf:"varint,5,opt,name=timeout_millis,json=timeoutMillis,proto3" json:"timeout_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Upgrade) Reset() {
+	*x = Upgrade{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Upgrade) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Upgrade) ProtoMessage() {}
+
+func (x *Upgrade) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
+func (*Upgrade) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Upgrade) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Upgrade) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Upgrade) GetRepository() string {
+	if x != nil {
+		return x.Repository
+	}
+	return ""
+}
+
+func (x *Upgrade) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *Upgrade) GetTimeoutMillis() int64 {
+	if x != nil {
+		return x.TimeoutMillis
+	}
+	return 0
+}
+
 // Confirm approves a held deletion, or accepts a store that has regressed.
 type Confirm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1651,7 +1817,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1829,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1842,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1706,7 +1872,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1884,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1897,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Open) GetToken() string {
@@ -1757,13 +1923,15 @@ type Bye struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Pause before the agent returns; at most a day.
 	RetryAfterMillis int64 `protobuf:"varint,3,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// From an agent, with code HubSuperseded: the generation that it follows.
+	HubGeneration uint64 `protobuf:"varint,4,opt,name=hub_generation,json=hubGeneration,proto3" json:"hub_generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1943,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1956,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Bye) GetCode() string {
@@ -1808,6 +1976,13 @@ func (x *Bye) GetMessage() string {
 func (x *Bye) GetRetryAfterMillis() int64 {
 	if x != nil {
 		return x.RetryAfterMillis
+	}
+	return 0
+}
+
+func (x *Bye) GetHubGeneration() uint64 {
+	if x != nil {
+		return x.HubGeneration
 	}
 	return 0
 }
@@ -1839,7 +2014,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2026,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,13 +2116,15 @@ type Ack_Item struct {
 	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	// At most a day.
 	RetryAfterMillis int64 `protobuf:"varint,6,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How long the replica took from the receipt of the item, at most a day. 0 if unknown.
+	HandledMillis int64 `protobuf:"varint,7,opt,name=handled_millis,json=handledMillis,proto3" json:"handled_millis,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2136,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,6 +2194,13 @@ func (x *Ack_Item) GetRetryAfterMillis() int64 {
 	return 0
 }
 
+func (x *Ack_Item) GetHandledMillis() int64 {
+	if x != nil {
+		return x.HandledMillis
+	}
+	return 0
+}
+
 var File_argocdagent_v1_sync_proto protoreflect.FileDescriptor
 
 const file_argocdagent_v1_sync_proto_rawDesc = "" +
@@ -2042,7 +2226,7 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x05facts\x18\r \x03(\v2\x14.argocdagent.v1.FactR\x05facts\".\n" +
 	"\x04Fact\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xa5\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x05\n" +
 	"\aWelcome\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
@@ -2063,7 +2247,9 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x05store\x18\r \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
 	"\x04seen\x18\x0e \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
 	"\fclock_millis\x18\x0f \x01(\x03R\vclockMillis\x12%\n" +
-	"\x0einstance_label\x18\x10 \x01(\tR\rinstanceLabel\"C\n" +
+	"\x0einstance_label\x18\x10 \x01(\tR\rinstanceLabel\x12%\n" +
+	"\x0ehub_generation\x18\x11 \x01(\x04R\rhubGeneration\x127\n" +
+	"\vpredecessor\x18\x12 \x01(\v2\x15.argocdagent.v1.StoreR\vpredecessor\"C\n" +
 	"\x05Epoch\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\"+\n" +
@@ -2123,17 +2309,18 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"deletedUid\"7\n" +
 	"\x03Key\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x83\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xaa\x02\n" +
 	"\x03Ack\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12.\n" +
-	"\x05items\x18\x02 \x03(\v2\x18.argocdagent.v1.Ack.ItemR\x05items\x1a\xb5\x01\n" +
+	"\x05items\x18\x02 \x03(\v2\x18.argocdagent.v1.Ack.ItemR\x05items\x1a\xdc\x01\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\fR\aversion\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12,\n" +
-	"\x12retry_after_millis\x18\x06 \x01(\x03R\x10retryAfterMillis\"a\n" +
+	"\x12retry_after_millis\x18\x06 \x01(\x03R\x10retryAfterMillis\x12%\n" +
+	"\x0ehandled_millis\x18\a \x01(\x03R\rhandledMillis\"a\n" +
 	"\bFinished\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.argocdagent.v1.KeyR\x03key\x12\x18\n" +
@@ -2162,17 +2349,30 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\ffirst_millis\x18\t \x01(\x03R\vfirstMillis\x12\x1f\n" +
 	"\vlast_millis\x18\n" +
 	" \x01(\x03R\n" +
-	"lastMillis\"/\n" +
+	"lastMillis\"N\n" +
+	"\fUpgradeState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x92\x01\n" +
+	"\aUpgrade\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1e\n" +
+	"\n" +
+	"repository\x18\x03 \x01(\tR\n" +
+	"repository\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12%\n" +
+	"\x0etimeout_millis\x18\x05 \x01(\x03R\rtimeoutMillis\"/\n" +
 	"\aConfirm\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"4\n" +
 	"\x04Open\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\"a\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"\x88\x01\n" +
 	"\x03Bye\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12,\n" +
-	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillis2J\n" +
+	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillis\x12%\n" +
+	"\x0ehub_generation\x18\x04 \x01(\x04R\rhubGeneration2J\n" +
 	"\x04Sync\x12B\n" +
 	"\x04Sync\x12\x1a.argocdagent.v1.CloudEvent\x1a\x1a.argocdagent.v1.CloudEvent(\x010\x01B\xbf\x01\n" +
 	"\x12com.argocdagent.v1B\tSyncProtoP\x01ZEgithub.com/argocd-agent/argocd-agent/api/argocdagent/v1;argocdagentv1\xa2\x02\x03AXX\xaa\x02\x0eArgocdagent.V1\xca\x02\x0eArgocdagent\\V1\xe2\x02\x1aArgocdagent\\V1\\GPBMetadata\xea\x02\x0fArgocdagent::V1b\x06proto3"
@@ -2189,7 +2389,7 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Hello)(nil),             // 0: argocdagent.v1.Hello
 	(*Fact)(nil),              // 1: argocdagent.v1.Fact
@@ -2213,12 +2413,14 @@ var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*WriteOutage)(nil),       // 19: argocdagent.v1.WriteOutage
 	(*ApplicationEvents)(nil), // 20: argocdagent.v1.ApplicationEvents
 	(*ApplicationEvent)(nil),  // 21: argocdagent.v1.ApplicationEvent
-	(*Confirm)(nil),           // 22: argocdagent.v1.Confirm
-	(*Open)(nil),              // 23: argocdagent.v1.Open
-	(*Bye)(nil),               // 24: argocdagent.v1.Bye
-	(*Delta_Item)(nil),        // 25: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),          // 26: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil),        // 27: argocdagent.v1.CloudEvent
+	(*UpgradeState)(nil),      // 22: argocdagent.v1.UpgradeState
+	(*Upgrade)(nil),           // 23: argocdagent.v1.Upgrade
+	(*Confirm)(nil),           // 24: argocdagent.v1.Confirm
+	(*Open)(nil),              // 25: argocdagent.v1.Open
+	(*Bye)(nil),               // 26: argocdagent.v1.Bye
+	(*Delta_Item)(nil),        // 27: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),          // 28: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),        // 29: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	3,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
@@ -2230,25 +2432,26 @@ var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	3,  // 6: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
 	5,  // 7: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
 	6,  // 8: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
-	9,  // 9: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	9,  // 10: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
-	9,  // 11: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	12, // 12: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	25, // 13: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	26, // 14: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	15, // 15: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	15, // 16: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	21, // 17: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
-	15, // 18: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
-	15, // 19: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	15, // 20: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	27, // 21: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	27, // 22: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	22, // [22:23] is the sub-list for method output_type
-	21, // [21:22] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	5,  // 9: argocdagent.v1.Welcome.predecessor:type_name -> argocdagent.v1.Store
+	9,  // 10: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
+	9,  // 11: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
+	9,  // 12: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	12, // 13: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	27, // 14: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	28, // 15: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	15, // 16: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	15, // 17: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	21, // 18: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
+	15, // 19: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
+	15, // 20: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	15, // 21: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	29, // 22: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	29, // 23: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	23, // [23:24] is the sub-list for method output_type
+	22, // [22:23] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -2263,7 +2466,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

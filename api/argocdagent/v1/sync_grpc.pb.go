@@ -49,6 +49,8 @@ const (
 //	  Confirm          →                       the confirmation
 //	                   ←           WriteOutage the agent's API server does not accept writes
 //	                   ←           ApplicationEvents of the agent's Applications
+//	                   →           Upgrade     the hub asks the agent to change its own image
+//	                   ←           UpgradeState whether the agent does so, and the result
 //	  Bye              ↔                       end of the session, with a reason
 //
 // The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated
@@ -132,6 +134,8 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 //	  Confirm          →                       the confirmation
 //	                   ←           WriteOutage the agent's API server does not accept writes
 //	                   ←           ApplicationEvents of the agent's Applications
+//	                   →           Upgrade     the hub asks the agent to change its own image
+//	                   ←           UpgradeState whether the agent does so, and the result
 //	  Bye              ↔                       end of the session, with a reason
 //
 // The agent opens the stream. The transport decides who the agent is, never a message. Messages may be lost, repeated

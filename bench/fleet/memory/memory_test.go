@@ -62,7 +62,7 @@ func connect(t testing.TB) *pair {
 		Serve: func(ctx context.Context, _ string, conn net.Conn) { p.acceptedOnHub.Handle(ctx, conn) },
 	}}})
 	p.dialer = transport.NewDialer(transport.DialerConfig{
-		Connector: NewConnector(p.server, transport.Peer{Agent: "agent-a"}), Name: "agent-a", Events: p.agent, Log: log,
+		Connectors: []transport.Connector{NewConnector(p.server, transport.Peer{Agent: "agent-a"})}, Name: "agent-a", Events: p.agent, Log: log,
 		Tunnels: map[string]tunnel.Handler{"api": p.accepted.Handle},
 		Wait:    func(context.Context, time.Duration) error { return errors.New("one session is enough") },
 	})

@@ -310,7 +310,7 @@ func resultOf(code engine.Code) audit.Result {
 		return audit.OK
 	case engine.NotAllowed, engine.NotAdopted, engine.OnHold:
 		return audit.Refused
-	case engine.Busy, engine.InUse, engine.Unavailable, engine.Overloaded, engine.Superseded, engine.ShuttingDown:
+	case engine.Busy, engine.InUse, engine.Unavailable, engine.Overloaded, engine.Superseded, engine.ShuttingDown, engine.Reconnect:
 		return ""
 	}
 	return audit.Failed

@@ -14,19 +14,18 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/fleetui"
 )
 
-// About is the description of the page.
-type About struct {
-	Hub      string `json:"hub"`
-	Command  string `json:"command"`  // argocd-agentctl with the flags for this hub, quoted for a shell
-	Expiring int64  `json:"expiring"` // count certificates that expire within this number of seconds
-}
+var page = fleetui.Handler("")
 
 // Server serves the page to clients that know the URL.
 type Server struct {
-	state    *State
-	about    About
+	state    *agentrows.State
+	about    agentrows.About
+	search   Search
 	listener net.Listener
 	token    string
 	streams  chan struct{} // limits open streams
@@ -36,21 +35,28 @@ type Server struct {
 	writeTimeout time.Duration
 }
 
+// Search forwards requests to the search API of the principal.
+type Search interface {
+	http.Handler
+	Available() bool
+}
+
 // Limits. A browser opens one stream per page and up to six connections.
 const (
 	maxStreams     = 16
 	maxConnections = 64
 )
 
-// Listen returns a server on the loopback interface. Port 0 selects a free port.
-func Listen(ctx context.Context, port int, state *State, about About) (*Server, error) {
+// Listen returns a server on the loopback interface. Port 0 selects a free port. If search is nil, there are no
+// Applications.
+func Listen(ctx context.Context, port int, state *agentrows.State, about agentrows.About, search Search) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
-	return &Server{state: state, about: about, listener: listener, token: base64.RawURLEncoding.EncodeToString(secret), streams: make(chan struct{}, maxStreams),
+	return &Server{state: state, about: about, search: search, listener: listener, token: base64.RawURLEncoding.EncodeToString(secret), streams: make(chan struct{}, maxStreams),
 		chunk: 128 << 10, interval: 250 * time.Millisecond, writeTimeout: 30 * time.Second}, nil
 }
 
@@ -83,7 +89,7 @@ func (s *Server) Serve(ctx context.Context) error {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Security-Policy", thePage.policy)
+	h.Set("Content-Security-Policy", fleetui.Policy)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer") // the URL is a secret
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -100,13 +106,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1:
 		http.Error(w, "Open the whole URL that argocd-agentctl printed. Each run has a new one.", http.StatusNotFound)
-	case path == "":
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(thePage.content)
-	case path == "events":
+	case path == "v1/about":
+		about := s.about
+		about.Login, about.Applications = agentrows.LoginNone, s.search != nil && s.search.Available()
+		h.Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(about)
+	case path == "v1/agents/stream":
 		s.stream(w, r)
+	case s.search != nil && forwarded(path):
+		r.URL.Path, r.URL.RawPath = "/"+path, ""
+		s.forward(w, r)
 	default:
-		http.Error(w, "Not found.", http.StatusNotFound)
+		r.URL.Path, r.URL.RawPath = "/"+path, ""
+		page.ServeHTTP(w, r)
 	}
 }
 
@@ -134,64 +146,56 @@ func (s *Server) checkOrigin(r *http.Request) (code int, message string) {
 	return 0, ""
 }
 
-// stream sends changes until the browser disconnects.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+// forwarded reports whether the search API of the principal serves a path for the page.
+func forwarded(path string) bool {
+	if agent, ok := strings.CutPrefix(path, "v1/agents/"); ok {
+		name, rest, _ := strings.Cut(agent, "/")
+		return name != "" && rest == "timeline"
+	}
+	return path == "v1/applications" || path == "v1/counts" || path == "v1/watch"
+}
+
+// forward forwards a request. A watch lasts longer than the timeout of a response, which holds for each of its writes.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
+	if s.acquire(w) {
+		defer func() { <-s.streams }()
+		s.search.ServeHTTP(deadlineWriter{w, s.writeTimeout}, r)
+	}
+}
+
+// deadlineWriter has a timeout for each write.
+type deadlineWriter struct {
+	http.ResponseWriter
+	timeout time.Duration
+}
+
+func (w deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w deadlineWriter) Write(b []byte) (int, error) {
+	if err := http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
+		return 0, err
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// acquire reports whether there is room for a stream. The caller must make room then.
+func (s *Server) acquire(w http.ResponseWriter) bool {
 	select {
 	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
+		return true
 	default:
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("This page is open %d times. Close one.", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("This page has %d open requests. Close one of its tabs.", maxStreams), http.StatusServiceUnavailable)
+		return false
+	}
+}
+
+// stream sends changes until the browser disconnects.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	if !s.acquire(w) {
 		return
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	control := http.NewResponseController(w)
-	at := parseCursor(r.Header.Get("Last-Event-ID")) // set by browsers that reconnect
-	for first := true; ; first = false {
-		n, next, wake := s.state.since(at, s.chunk)
-		if at = next; first || n.Reset {
-			n.About = &s.about
-		}
-		if err := s.send(w, control, n, at); err != nil {
-			return
-		}
-		if n.More {
-			continue
-		}
-		pause := time.After(s.interval)
-		select {
-		case <-r.Context().Done():
-			return
-		case <-wake:
-		}
-		select { // a burst of changes becomes one event
-		case <-r.Context().Done():
-			return
-		case <-pause:
-		}
-	}
-}
-
-// send sends one event. A browser that does not read runs into the timeout, reconnects and gets what it missed.
-func (s *Server) send(w http.ResponseWriter, control *http.ResponseController, n update, at cursor) error {
-	data, err := json.Marshal(n)
-	if err != nil {
-		return err
-	}
-	if err := control.SetWriteDeadline(time.Now().Add(s.writeTimeout)); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(w, "id: %d.%d\ndata: %s\n\n", at.reset, at.seen, data); err != nil {
-		return err
-	}
-	return control.Flush()
-}
-
-// parseCursor parses an event ID. If it is invalid, it returns the zero value.
-func parseCursor(id string) cursor {
-	var p cursor
-	if n, err := fmt.Sscanf(id, "%d.%d", &p.reset, &p.seen); err != nil || n != 2 {
-		return cursor{}
-	}
-	return p
+	defer func() { <-s.streams }()
+	stream := agentrows.Stream{State: s.state, About: &s.about, Chunk: s.chunk, Interval: s.interval, WriteTimeout: s.writeTimeout}
+	_ = stream.Serve(r.Context(), w, r) // fails only if Visible does
 }

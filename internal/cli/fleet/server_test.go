@@ -13,11 +13,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/fleetui"
 )
 
-func serving(t *testing.T, b *State, change func(*Server)) *Server {
+func serving(t *testing.T, b *agentrows.State, change func(*Server)) *Server {
 	t.Helper()
-	s, err := Listen(t.Context(), 0, b, About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 60})
+	s, err := Listen(t.Context(), 0, b, agentrows.About{Hub: "the hub", Command: "argocd-agentctl", Expiring: 60}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +73,8 @@ func request(t *testing.T, method, url string, headers ...string) *response {
 }
 
 func TestServer_RequiresTokenAndOrigin(t *testing.T) {
-	b := NewState()
-	put(t, b, Row{Name: "secret-agent"})
+	b := agentrows.NewState()
+	put(t, b, agentrows.Row{Name: "secret-agent"})
 	s := serving(t, b, nil)
 	_, port, _ := net.SplitHostPort(s.listener.Addr().String())
 	root := "http://" + s.listener.Addr().String() + "/"
@@ -85,21 +88,25 @@ func TestServer_RequiresTokenAndOrigin(t *testing.T) {
 		{"page, typed URL", "GET", s.URL(), []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
 		{"page, by a link", "GET", s.URL(), []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
 		{"root", "GET", root, nil, 404},
-		{"stream without token", "GET", root + "events", nil, 404},
+		{"stream without token", "GET", root + "v1/agents/stream", nil, 404},
 		{"another token", "GET", root + strings.Repeat("A", len(s.token)) + "/", nil, 404},
 		{"part of the token", "GET", root + s.token[:20] + "/", nil, 404},
-		{"empty token", "GET", root + "/events", nil, 404},
+		{"empty token", "GET", root + "/v1/agents/stream", nil, 404},
+		{"script of the page", "GET", s.URL() + "page.js", nil, 200},
+		{"styles of the page", "GET", s.URL() + "page.css", nil, 200},
+		{"script without token", "GET", root + "page.js", nil, 404},
+		{"old path of the stream", "GET", s.URL() + "events", nil, 404},
 		{"unknown path", "GET", s.URL() + "other", nil, 404},
 		{"rebound DNS name", "GET", s.URL(), []string{"Host", "evil.example:" + port}, 421},
-		{"rebound DNS name for the stream", "GET", s.URL() + "events", []string{"Host", "evil.example:" + port}, 421},
+		{"rebound DNS name for the stream", "GET", s.URL() + "v1/agents/stream", []string{"Host", "evil.example:" + port}, 421},
 		{"host without port", "GET", s.URL(), []string{"Host", "127.0.0.1"}, 421},
 		{"another port", "GET", s.URL(), []string{"Host", "127.0.0.1:1"}, 421},
 		{"POST", "POST", s.URL(), nil, 405},
-		{"preflight", "OPTIONS", s.URL() + "events", []string{"Origin", "https://evil.example"}, 405},
-		{"script of another page", "GET", s.URL() + "events", []string{"Origin", "https://evil.example"}, 403},
-		{"script of a page on another port", "GET", s.URL() + "events", []string{"Origin", "http://localhost:1"}, 403},
-		{"sandbox", "GET", s.URL() + "events", []string{"Origin", "null"}, 403},
-		{"image on another page", "GET", s.URL() + "events", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"preflight", "OPTIONS", s.URL() + "v1/agents/stream", []string{"Origin", "https://evil.example"}, 405},
+		{"script of another page", "GET", s.URL() + "v1/agents/stream", []string{"Origin", "https://evil.example"}, 403},
+		{"script of a page on another port", "GET", s.URL() + "v1/agents/stream", []string{"Origin", "http://localhost:1"}, 403},
+		{"sandbox", "GET", s.URL() + "v1/agents/stream", []string{"Origin", "null"}, 403},
+		{"image on another page", "GET", s.URL() + "v1/agents/stream", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
 		{"frame on a same-site page", "GET", s.URL(), []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, 403},
 	} {
 		answer := request(t, test.method, test.url, test.headers...)
@@ -117,7 +124,7 @@ func TestServer_RequiresTokenAndOrigin(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]string{"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
-			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": thePage.policy} {
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Content-Security-Policy": fleetui.Policy} {
 			if got := answer.Header.Get(name); got != want {
 				t.Errorf("%s: %s is %q", test.name, name, got)
 			}
@@ -126,6 +133,21 @@ func TestServer_RequiresTokenAndOrigin(t *testing.T) {
 	if other := serving(t, b, nil); other.token == s.token || len(s.token) != 43 {
 		t.Errorf("the token is %q, then %q", s.token, other.token)
 	}
+}
+
+func put(t *testing.T, b *agentrows.State, r agentrows.Row) {
+	t.Helper()
+	if err := b.Set(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// update is one event of a stream.
+type update struct {
+	Reset, More bool
+	Rows        []json.RawMessage
+	Deleted     []string
+	About       *agentrows.About
 }
 
 // reader reads a stream like a browser.
@@ -138,7 +160,7 @@ type reader struct {
 
 func open(t *testing.T, s *Server, after string) *reader {
 	t.Helper()
-	answer := request(t, "GET", s.URL()+"events", "Last-Event-ID", after)
+	answer := request(t, "GET", s.URL()+"v1/agents/stream", "Last-Event-ID", after)
 	if answer.StatusCode != http.StatusOK || answer.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%d, %s", answer.StatusCode, answer.Header.Get("Content-Type"))
 	}
@@ -169,9 +191,9 @@ func (r *reader) next() update {
 }
 
 func TestStream_ResumesAtLastEventID(t *testing.T) {
-	b := NewState()
+	b := agentrows.NewState()
 	for i := range 50 {
-		put(t, b, Row{Name: fmt.Sprint("a", i)})
+		put(t, b, agentrows.Row{Name: fmt.Sprint("a", i)})
 	}
 	s := serving(t, b, nil)
 	first := open(t, s, "")
@@ -179,34 +201,75 @@ func TestStream_ResumesAtLastEventID(t *testing.T) {
 	if !n.Reset || len(n.Rows) != 50 || n.About == nil || n.About.Hub != "the hub" || n.More {
 		t.Errorf("at first: %+v", n)
 	}
-	put(t, b, Row{Name: "a7", Diverged: 1})
+	put(t, b, agentrows.Row{Name: "a7", Diverged: 1})
 	if n := first.next(); n.Reset || len(n.Rows) != 1 || n.About != nil {
 		t.Errorf("after a change: %+v", n)
 	}
-	put(t, b, Row{Name: "a8", Diverged: 1})
+	put(t, b, agentrows.Row{Name: "a8", Diverged: 1})
 	b.Remove("a9")
 	if n := open(t, s, first.id).next(); n.Reset || len(n.Rows)+len(n.Deleted) != 2 {
 		t.Errorf("after a reconnect: %+v", n)
 	}
-	for _, invalid := range []string{"x", "1", "-1.-1", "9.99999999999999999999999", "0.0", "18446744073709551615.1"} {
+	for _, invalid := range []string{"x", "1", "-1.-1", "9.99999999999999999999999", "0.0", "x.1.1", first.id + "9999999999999999999999", "18446744073709551615.1"} {
 		if n := open(t, s, invalid).next(); !n.Reset || len(n.Rows) != 49 {
 			t.Errorf("after %q: %+v", invalid, n)
 		}
 	}
 }
 
+// testSearch answers with what it received.
+type testSearch struct{}
+
+func (testSearch) Available() bool { return true }
+func (testSearch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "search %s %s", r.URL.Path, r.URL.RawQuery)
+}
+
+func TestServer_ForwardsOnlySearches(t *testing.T) {
+	body := func(s *Server, path string) string {
+		t.Helper()
+		answer := request(t, "GET", s.URL()+path)
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(answer.StatusCode, " ", strings.TrimSpace(string(text)))
+	}
+	with, without := serving(t, agentrows.NewState(), func(s *Server) { s.search = testSearch{} }), serving(t, agentrows.NewState(), nil)
+	for path, want := range map[string]string{
+		"v1/applications?query=a%3Db": "200 search /v1/applications query=a%3Db",
+		"v1/counts":                   "200 search /v1/counts",
+		"v1/watch":                    "200 search /v1/watch",
+		"v1/agents/w1/timeline":       "200 search /v1/agents/w1/timeline",
+		"v1/about":                    `200 {"hub":"the hub","command":"argocd-agentctl","expiring":60,"argocd":"","login":"none","applications":true,"user":""}`,
+		"v1/application":              "404 Not found.",
+		"v1/agents/w1":                "404 Not found.",
+		"v1/agents//timeline":         "404 Not found.",
+		"v1/agents/w1/timeline/x":     "404 Not found.",
+		"v1/agents/a%2Fb/timeline":    "404 Not found.",
+		"v2/applications":             "404 Not found.",
+	} {
+		if got := body(with, path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+		if got := body(without, path); strings.HasPrefix(want, "200 search") && got != "404 Not found." || strings.Contains(got, `"applications":true`) {
+			t.Errorf("without search, %s: %s", path, got)
+		}
+	}
+}
+
 func TestServer_LimitsStreams(t *testing.T) {
-	s := serving(t, NewState(), nil)
+	s := serving(t, agentrows.NewState(), nil)
 	var all []*response
 	for range maxStreams {
-		all = append(all, request(t, "GET", s.URL()+"events"))
+		all = append(all, request(t, "GET", s.URL()+"v1/agents/stream"))
 	}
-	if answer := request(t, "GET", s.URL()+"events"); answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+	if answer := request(t, "GET", s.URL()+"v1/agents/stream"); answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("stream above the limit gets %d", answer.StatusCode)
 	}
 	_ = all[0].Body.Close()
 	for deadline := time.Now().Add(time.Minute); ; {
-		if request(t, "GET", s.URL()+"events").StatusCode == http.StatusOK {
+		if request(t, "GET", s.URL()+"v1/agents/stream").StatusCode == http.StatusOK {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -217,7 +280,7 @@ func TestServer_LimitsStreams(t *testing.T) {
 
 // No queue grows for a browser that does not read.
 func TestStream_DisconnectsSlowBrowserWithoutDelayingOthers(t *testing.T) {
-	b := NewState()
+	b := agentrows.NewState()
 	big := strings.Repeat("x", 100_000)
 	s := serving(t, b, func(s *Server) { s.writeTimeout = 300 * time.Millisecond })
 	slow, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.listener.Addr().String())
@@ -225,7 +288,7 @@ func TestStream_DisconnectsSlowBrowserWithoutDelayingOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	if _, err := fmt.Fprintf(slow, "GET /%s/events HTTP/1.1\r\nHost: %s\r\n\r\n", s.token, s.listener.Addr()); err != nil {
+	if _, err := fmt.Fprintf(slow, "GET /%s/v1/agents/stream HTTP/1.1\r\nHost: %s\r\n\r\n", s.token, s.listener.Addr()); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); len(s.streams) == 0; {
@@ -237,9 +300,9 @@ func TestStream_DisconnectsSlowBrowserWithoutDelayingOthers(t *testing.T) {
 	quick := open(t, s, "")
 	quick.next()
 	for i := int64(1); len(s.streams) == 2; i++ { // until the slow one is disconnected
-		put(t, b, Row{Name: "a", Version: big, Diverged: i})
+		put(t, b, agentrows.Row{Name: "a", Version: big, Diverged: i})
 		for seen := int64(0); seen < i; {
-			var r Row
+			var r agentrows.Row
 			if n := quick.next(); len(n.Rows) == 1 {
 				if err := json.Unmarshal(n.Rows[0], &r); err != nil {
 					t.Fatal(err)
@@ -260,11 +323,11 @@ func TestStream_DisconnectsSlowBrowserWithoutDelayingOthers(t *testing.T) {
 }
 
 func TestListen_UsesLoopbackOnly(t *testing.T) {
-	s := serving(t, NewState(), nil)
+	s := serving(t, agentrows.NewState(), nil)
 	if addr, ok := s.listener.Addr().(*net.TCPAddr); !ok || !addr.IP.IsLoopback() || addr.IP.To4() == nil {
 		t.Errorf("listens on %v", s.listener.Addr())
 	}
-	if _, err := Listen(t.Context(), s.listener.Addr().(*net.TCPAddr).Port, NewState(), About{}); err == nil {
+	if _, err := Listen(t.Context(), s.listener.Addr().(*net.TCPAddr).Port, agentrows.NewState(), agentrows.About{}, nil); err == nil {
 		t.Error("a used port is used again")
 	}
 }

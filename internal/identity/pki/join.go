@@ -38,9 +38,11 @@ const (
 	tokenGrace   = 24 * time.Hour // a used or expired token is kept as long, for error messages
 )
 
-// CreateToken creates a join token. The address is the principal's, as seen from the agent's cluster.
+// CreateToken creates a join token. The address is the principal's, as seen from the agent's cluster. Several are separated
+// by commas.
 func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant, life time.Duration) (Token, error) {
-	if err := checkAddress(address); err != nil {
+	t := Token{Address: address, Agent: who.Agent}
+	if err := checkAddresses(t); err != nil {
 		return Token{}, fmt.Errorf("address of the hub: %w", err)
 	}
 	if err := checkAgent(who.Agent); err != nil {
@@ -63,7 +65,7 @@ func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant
 	if err != nil {
 		return Token{}, fmt.Errorf("encode labels: %w", err)
 	}
-	t := Token{Address: address, Agent: who.Agent, Pin: a.Pin()}
+	t.Pin = a.Pin()
 	t.ID, t.Secret = newTokenSecret()
 	return t, h.Secrets.Put(ctx, &Secret{
 		Name: joinPrefix + t.ID, Type: typeOpaque, Labels: map[string]string{JoinLabel: who.Agent},

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestRedeem_OnceForOneKey(t *testing.T) {
 	b := newBench(t)
 	token, err := ParseToken(" " + invite(b).String() + "\n")
 	must(t, err)
-	if token.Host() != "hub.example" || strings.ContainsAny(token.String(), " $&?*'\"`!#;()<>|\\~{}[]") {
+	if hosts, port := token.Servers(); !slices.Equal(hosts, []string{"hub.example"}) || port != "443" || strings.ContainsAny(token.String(), " $&?*'\"`!#;()<>|\\~{}[]") {
 		t.Errorf("the line is %s", token)
 	}
 	s, _ := b.Get(t.Context(), joinPrefix+token.ID)
@@ -48,6 +49,37 @@ func TestRedeem_OnceForOneKey(t *testing.T) {
 	}
 	b.clock = b.clock.Add(2 * time.Hour)
 	refused(t, b, token, request, "expired at") // the same key, too late
+}
+
+func TestToken_HasSeveralAddresses(t *testing.T) {
+	b := newBench(t)
+	b.authorityNow()
+	create := func(address string) (Token, error) {
+		return b.CreateToken(t.Context(), address, JoinGrant{Agent: "w1", Mode: "managed"}, time.Hour)
+	}
+	token, err := create("hub.example:8443,[2001:db8::1]:8443")
+	must(t, err)
+	parsed, err := ParseToken(token.String())
+	must(t, err)
+	if hosts, port := parsed.Servers(); !slices.Equal(hosts, []string{"hub.example", "2001:db8::1"}) || port != "8443" {
+		t.Errorf("hosts %q, port %s", hosts, port)
+	}
+	for address, want := range map[string]string{
+		"hub.example:443,":                    "not of the form host:port",
+		"hub.example:443,other":               "not of the form host:port",
+		"hub.example:443,other:8443":          "all addresses need the same port",
+		"hub.example:443,hub.example:443":     "is there twice",
+		strings.Repeat("hub:443,", 8) + "hub": "there are 9: at most 8",
+	} {
+		if _, err := create(address); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", address, err, want)
+		}
+		damaged := token
+		damaged.Address = address
+		if _, err := ParseToken(damaged.String()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", address, err, want)
+		}
+	}
 }
 
 func refused(t *testing.T, b *bench, token Token, request []byte, why string) {

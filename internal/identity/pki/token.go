@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,8 +19,10 @@ import (
 // text is one line that needs no quotes in a shell:
 //
 //	join://hub.example:443/w1/<pin of the CA>/<ID>.<secret>
+//
+// A hub can have several addresses, which are separated by commas and have the same port and CA.
 type Token struct {
-	Address string // host:port of the principal
+	Address string // host:port of the principal, or several
 	Agent   string
 	Pin     Pin
 	ID      string // names Secret argocd-agent-join-<ID> on the hub
@@ -33,10 +36,17 @@ func (t Token) String() string {
 	return tokenScheme + strings.Join([]string{t.Address, t.Agent, t.Pin.String(), t.ID + "." + t.Secret}, "/")
 }
 
-// Host returns the address of the hub without the port.
-func (t Token) Host() string {
-	host, _, _ := net.SplitHostPort(t.Address)
-	return host
+// Addresses returns the addresses of the hub, the preferred one first.
+func (t Token) Addresses() []string { return strings.Split(t.Address, ",") }
+
+// Servers returns the hosts of the addresses, and their port.
+func (t Token) Servers() (hosts []string, port string) {
+	for _, address := range t.Addresses() {
+		var host string
+		host, port, _ = net.SplitHostPort(address) // CreateToken and ParseToken have checked it
+		hosts = append(hosts, host)
+	}
+	return hosts, port
 }
 
 // ErrNotAToken means that a text is not a join token, as opposed to a damaged one.
@@ -53,7 +63,7 @@ func ParseToken(line string) (Token, error) {
 		return Token{}, fmt.Errorf("the join token is incomplete: it has %d parts instead of 4; copy the whole line", len(parts))
 	}
 	t := Token{Address: parts[0], Agent: parts[1]}
-	if err := checkAddress(t.Address); err != nil {
+	if err := checkAddresses(t); err != nil {
 		return Token{}, fmt.Errorf("join token: address of the hub: %w", err)
 	}
 	if err := checkAgent(t.Agent); err != nil {
@@ -68,6 +78,28 @@ func ParseToken(line string) (Token, error) {
 		return Token{}, errors.New("join token is damaged: copy the whole line")
 	}
 	return t, nil
+}
+
+// maxAddresses is the number of addresses that an agent accepts.
+const maxAddresses = 8
+
+func checkAddresses(t Token) error {
+	addresses := t.Addresses()
+	if len(addresses) > maxAddresses {
+		return fmt.Errorf("there are %d: at most %d are possible", len(addresses), maxAddresses)
+	}
+	for i, address := range addresses {
+		if err := checkAddress(address); err != nil {
+			return err
+		}
+		if slices.Contains(addresses[:i], address) {
+			return fmt.Errorf("%.80q is there twice", address)
+		}
+		if _, first, _ := net.SplitHostPort(addresses[0]); !strings.HasSuffix(address, ":"+first) {
+			return fmt.Errorf("%.80q: all addresses need the same port", address)
+		}
+	}
+	return nil
 }
 
 func checkAddress(address string) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
 // ConfigMap is the name of the first page of the blocklist. Its keys are fingerprints of revoked certificates.
@@ -29,6 +30,7 @@ const (
 	pageLabel    = kind.Prefix + "tls-blocklist"
 	maxPages     = 16
 	pageCapacity = 512 << 10 // bytes of keys and notes; half of the API server's limit, the rest is for users
+	readTimeout  = 15 * time.Second
 )
 
 // Blocklist is the union of all pages, as last seen.
@@ -38,6 +40,7 @@ type Blocklist struct {
 	revocations *identity.Revocations
 	log         *slog.Logger
 	ready       chan struct{}
+	current     *sharedread.Reader[[]*kind.Object] // the pages in the API server
 
 	notifyMu sync.Mutex // held while a change is published, so that changes are published in order
 	mu       sync.Mutex
@@ -52,7 +55,9 @@ type page struct {
 
 // New returns a blocklist that publishes to revocations. If revocations is nil, nothing is published.
 func New(client *kube.Client, namespace string, revocations *identity.Revocations, log *slog.Logger) *Blocklist {
-	return &Blocklist{client: client, namespace: namespace, revocations: revocations, log: log, ready: make(chan struct{}), pages: map[string]page{}}
+	b := &Blocklist{client: client, namespace: namespace, revocations: revocations, log: log, ready: make(chan struct{}), pages: map[string]page{}}
+	b.current = sharedread.New(b.readPages)
+	return b
 }
 
 // Ready is closed when all pages were read once.
@@ -193,17 +198,29 @@ var ErrFull = fmt.Errorf("ConfigMap %s and its %d further pages are full. The Ag
 // server, because an agent that was just deleted can reconnect before the watch shows its entry. The fingerprint is empty
 // if the agent has no certificate.
 func (b *Blocklist) RevokedNow(ctx context.Context, agent, fingerprint string) (revoked, deleted bool, err error) {
+	pages, err := b.current.Read(ctx)
+	if err != nil {
+		return false, false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)
+	}
+	for _, o := range pages {
+		revoked = revoked || fingerprint != "" && o.Get("data", fingerprint) != nil
+		deleted = deleted || o.Get("data", deletedAgentPrefix+agent) != nil
+	}
+	return revoked, deleted, nil
+}
+
+// readPages reads all pages from the API server.
+func (b *Blocklist) readPages() (all []*kind.Object, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout) // other callers may wait longer than the first
+	defer cancel()
 	for _, w := range []kube.Watch{{Resource: kind.ConfigMaps, Namespace: b.namespace, Name: ConfigMap}, {Resource: kind.ConfigMaps, Namespace: b.namespace, Selector: pageLabel}} {
 		pages, err := b.client.List(ctx, w)
 		if err != nil {
-			return false, false, fmt.Errorf("read ConfigMap %s: %w", ConfigMap, err)
+			return nil, err
 		}
-		for _, o := range pages {
-			revoked = revoked || fingerprint != "" && o.Get("data", fingerprint) != nil
-			deleted = deleted || o.Get("data", deletedAgentPrefix+agent) != nil
-		}
+		all = append(all, pages...)
 	}
-	return revoked, deleted, nil
+	return all, nil
 }
 
 // pagesFor returns the pages in the order in which they are tried for an agent: the first page, then the further pages

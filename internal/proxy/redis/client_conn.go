@@ -151,7 +151,7 @@ func (c *clientConn) dispatch(args [][]byte) error {
 	default:
 		c.multi = name == "MULTI"
 	}
-	c.replies.send(args, "", 0, expected{})
+	c.replies.forward(c.requests.raw)
 	return nil
 }
 

@@ -75,7 +75,7 @@ func (r *Relay) forward(conn net.Conn, f *replyForwarder) error {
 		case classes[commandName(args)] == subscribe:
 			err = f.subscribe(args, "")
 		default:
-			f.send(args, "", 0, expected{})
+			f.forward(requests.raw)
 		}
 		if err != nil {
 			return err

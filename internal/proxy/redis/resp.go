@@ -17,6 +17,8 @@ const (
 	largeFrame   = 1 << 20  // frames of this size need a reservation, see limits.reserve
 	bufferSize   = 8 << 10  // of a bufio.Reader or bufio.Writer
 	keepBuffer   = 32 << 10 // larger buffers are released after use
+
+	keepArguments = 64 // the same for the list of arguments
 )
 
 // errProtocol is wrapped by all errors about input that is not RESP.
@@ -106,24 +108,32 @@ func readBulk(r *bufio.Reader, out []byte, n int) ([]byte, error) {
 type commandReader struct {
 	r      *bufio.Reader
 	limits limits
-	line   []byte
+
+	// The last request, until the next one is read. raw is also the only encoding of args, because parseLength accepts
+	// one form of each number. So Redis reads the same request from these bytes.
+	raw  []byte
+	args [][]byte
 }
 
 func newCommandReader(from io.Reader, bound limits) *commandReader {
 	return &commandReader{r: bufio.NewReaderSize(from, bufferSize), limits: bound}
 }
 
-// next returns the next request. It skips empty ones, as Redis does.
+// next returns the next request, which is valid until the next call. It skips empty ones, as Redis does.
 func (cr *commandReader) next() ([][]byte, error) {
 	for {
-		args, err := cr.one()
-		if err != nil || len(args) > 0 {
-			return args, err
+		clear(cr.args)
+		if cap(cr.raw) > keepBuffer || cap(cr.args) > keepArguments {
+			cr.raw, cr.args = nil, nil
+		}
+		cr.raw, cr.args = cr.raw[:0], cr.args[:0]
+		if err := cr.one(); err != nil || len(cr.args) > 0 {
+			return cr.args, err
 		}
 	}
 }
 
-func (cr *commandReader) one() ([][]byte, error) {
+func (cr *commandReader) one() error {
 	count, err := cr.length('*')
 	if err == nil && count > maxArguments {
 		err = protocolError("invalid multibulk length")
@@ -132,38 +142,39 @@ func (cr *commandReader) one() ([][]byte, error) {
 		err = cr.limits.allow(0, count, 0, "invalid multibulk length")
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	total, buf, args := 0, make([]byte, 0, 128), make([][]byte, 0, min(max(count, 0), 16))
 	for range count {
 		size, err := cr.length('$')
 		if err == nil && size < 0 {
 			err = protocolError("invalid bulk length")
 		}
-		if total += len(cr.line) + size + 2; err == nil {
-			err = cr.limits.allow(size, count, total, "invalid bulk length")
+		if err == nil {
+			err = cr.limits.allow(size, count, len(cr.raw)+size+2, "invalid bulk length")
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		start := len(buf)
-		if buf, err = readBulk(cr.r, buf, size); err != nil {
-			return nil, err
+		start := len(cr.raw)
+		if cr.raw, err = readBulk(cr.r, cr.raw, size); err != nil {
+			return err
 		}
-		args = append(args, buf[start:start+size:start+size])
+		cr.args = append(cr.args, cr.raw[start:start+size:start+size])
 	}
-	return args, nil
+	return nil
 }
 
 // length reads the length in a line of a type.
 func (cr *commandReader) length(kind byte) (n int, err error) {
-	if cr.line, err = readLine(cr.r, cr.line[:0]); err != nil {
+	start := len(cr.raw)
+	if cr.raw, err = readLine(cr.r, cr.raw); err != nil {
 		return 0, err
 	}
-	if cr.line[0] != kind {
-		return 0, protocolError("expected %q, got %q", kind, cr.line[0])
+	line := cr.raw[start:]
+	if line[0] != kind {
+		return 0, protocolError("expected %q, got %q", kind, line[0])
 	}
-	return parseLength(cr.line)
+	return parseLength(line)
 }
 
 // replyReader reads replies.

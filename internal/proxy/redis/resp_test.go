@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -104,8 +105,8 @@ func FuzzReader(f *testing.F) {
 					return out
 				}
 				raw := appendCommand(nil, c...)
-				if !bytes.Contains(data, raw) {
-					t.Fatalf("%q: request is %q", data, raw)
+				if !bytes.Contains(data, raw) || !bytes.Equal(r.raw, raw) {
+					t.Fatalf("%q: request is %q, received as %q", data, raw, r.raw)
 				}
 				_ = permit(c)
 				out = append(out, raw...)
@@ -126,5 +127,41 @@ func TestCommandReader_RejectsLengthsThatRedisRejects(t *testing.T) {
 	}
 	if c, err := newCommandReader(strings.NewReader("*2\r\n$3\r\nGET\r\n$0\r\n\r\n"), testLimits).next(); err != nil || len(c) != 2 {
 		t.Errorf("an empty key: %q, %v", c, err)
+	}
+}
+
+// A client that waits must not keep the memory of its last request.
+func TestCommandReader_ReleasesLargeRequests(t *testing.T) {
+	large := appendCommand(nil, "SET", "k", strings.Repeat("x", 2*keepBuffer))
+	many := appendCommand(nil, slices.Repeat([]string{"k"}, 2*keepArguments)...)
+	for name, raw := range map[string][]byte{"large": large, "many": many} {
+		var r *commandReader
+		from := bytes.NewReader(raw)
+		r = newCommandReader(readFunc(func(b []byte) (int, error) {
+			if from.Len() == 0 && (cap(r.raw) > keepBuffer || cap(r.args) > keepArguments) {
+				t.Errorf("%s: %d bytes and %d arguments are kept", name, cap(r.raw), cap(r.args))
+			}
+			return from.Read(b)
+		}), testLimits)
+		if _, err := r.next(); err != nil || !bytes.Equal(r.raw, raw) {
+			t.Errorf("%s: received %d of %d bytes, %v", name, len(r.raw), len(raw), err)
+		}
+		if _, err := r.next(); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v at the end", name, err)
+		}
+	}
+}
+
+func TestCommandReader_AllocatesNothingForSmallRequests(t *testing.T) {
+	raw := appendCommand(nil, "SET", "k", "v")
+	from := bytes.NewReader(nil)
+	r := newCommandReader(from, testLimits)
+	if n := testing.AllocsPerRun(100, func() {
+		from.Reset(raw)
+		if _, err := r.next(); err != nil {
+			t.Error(err)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

@@ -41,7 +41,7 @@ type HubConfig struct {
 	FirstByte       time.Duration // 75 s: to the first byte of a response, except streams; the timeout of API servers is 60 s
 	CachedFirstByte time.Duration // 3 s: to the first byte if there is a cached document
 
-	IdlePerAgent int // 8 idle tunnels
+	IdlePerAgent int // 32 idle tunnels, so that as many callers at a time need no new ones
 	PerAgent     int // 200 requests in flight, including streams; must be below the limit of tunnels
 	Connections  int // 20000 connections of callers; the longest idle ones are closed first
 }
@@ -59,7 +59,7 @@ func (c *HubConfig) setDefaults() {
 	orDefault(&c.DialTimeout, 10*time.Second)
 	orDefault(&c.FirstByte, 75*time.Second)
 	orDefault(&c.CachedFirstByte, 3*time.Second)
-	orDefault(&c.IdlePerAgent, 8)
+	orDefault(&c.IdlePerAgent, 32)
 	orDefault(&c.PerAgent, 200)
 	orDefault(&c.Connections, 20000)
 }

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -281,6 +283,52 @@ func TestHub_ReusesTunnels(t *testing.T) {
 	if s.dials != 1 {
 		t.Errorf("20 requests one after the other took %d tunnels", s.dials)
 	}
+}
+
+// More callers at the same time than a few must not close their tunnels and open new ones for the next requests.
+func TestHub_KeepsTunnelsOfConcurrentCallers(t *testing.T) {
+	const callers = 10
+	arrived, proceed := make(chan struct{}, callers), make(chan struct{})
+	s := newStage(t, fakeServer(t, func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-proceed
+		answer(w, r)
+	}), options{})
+	var closed atomic.Int64
+	dial := s.hub.config.Dial
+	s.hub.config.Dial = func(ctx context.Context, agent string) (net.Conn, error) {
+		conn, err := dial(ctx, agent)
+		if err != nil {
+			return nil, err
+		}
+		return &closeCounter{conn, &closed}, nil
+	}
+	for range 2 {
+		var wait sync.WaitGroup
+		for range callers {
+			wait.Go(func() { s.ask(t, s.client, http.MethodGet, "/api/v1/namespaces/a/pods/p", nil) })
+		}
+		for range callers {
+			await(t, "request", arrived)
+		}
+		for range callers {
+			proceed <- struct{}{}
+		}
+		wait.Wait()
+	}
+	if n := closed.Load(); n > 0 {
+		t.Errorf("%d tunnels of %d callers were closed", n, callers)
+	}
+}
+
+type closeCounter struct {
+	net.Conn
+	closed *atomic.Int64
+}
+
+func (c *closeCounter) Close() error {
+	c.closed.Add(1)
+	return c.Conn.Close()
 }
 
 func TestFirstByte_TimesOut(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,16 +21,32 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
 
-// JoinWith returns a function for enroll.ClusterJoin, which connects to the hub of a token. The configuration needs no
-// Address and no TLS. If now is nil, time.Now.
+// JoinWith returns a function for enroll.ClusterJoin, which connects to the hub of a token. It tries the next address if one
+// does not answer, or only temporarily refuses. The configuration needs no Address and no TLS. If now is nil, time.Now.
 func JoinWith(cfg ClientConfig, now func() time.Time) func(context.Context, pki.Token, enroll.JoinRequest) (enroll.Joined, error) {
 	if now == nil {
 		now = time.Now
 	}
 	return func(ctx context.Context, token pki.Token, r enroll.JoinRequest) (enroll.Joined, error) {
-		cfg.Address = token.Address
-		cfg.TLS = func() (*tls.Config, error) { return token.Pin.ClientTLS(token.Host(), now), nil }
-		return join(ctx, cfg, r)
+		var failed error
+		hosts, port := token.Servers()
+		for _, host := range hosts {
+			cfg.Address = net.JoinHostPort(host, port)
+			cfg.TLS = func() (*tls.Config, error) { return token.Pin.ClientTLS(host, now), nil }
+			joined, err := join(ctx, cfg, r)
+			if err == nil {
+				return joined, nil
+			}
+			if failed == nil {
+				failed = err
+			} else {
+				failed = fmt.Errorf("%w; %s: %w", failed, cfg.Address, err)
+			}
+			if refused, ok := errors.AsType[*enroll.Error](err); ok && !refused.Temporary {
+				break
+			}
+		}
+		return enroll.Joined{}, failed
 	}
 }
 

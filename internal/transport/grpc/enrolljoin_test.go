@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,35 @@ func invitation(t *testing.T) (hub *pki.Manager, h *hub, reg *registrar, line st
 	token, err := hub.CreateToken(t.Context(), h.address, pki.JoinGrant{Agent: "w1", Mode: "managed"}, time.Hour)
 	must(t, err)
 	return hub, h, reg, token.String()
+}
+
+func TestClusterJoin_TriesTheNextAddress(t *testing.T) {
+	leakCheck(t)
+	_, h, reg, line := invitation(t)
+	_, port, err := net.SplitHostPort(h.address)
+	must(t, err)
+	unreachable := net.JoinHostPort("127.0.0.2", port)
+	join := func(line string) error {
+		j := enroll.ClusterJoin{Secrets: &pki.FakeSecrets{}, Join: JoinWith(ClientConfig{}, nil)}
+		must(t, j.PutToken(t.Context(), line))
+		_, err := j.Do(t.Context())
+		return err
+	}
+	must(t, join(strings.Replace(line, h.address, unreachable+","+h.address, 1)))
+
+	// The answer of a hub counts: another hub does not know more about the token.
+	asked := 0
+	reg.join = func(context.Context, enroll.JoinRequest) (enroll.Joined, error) {
+		asked++
+		return enroll.Joined{}, &enroll.Error{Message: "not known on the hub"}
+	}
+	if err := join(strings.Replace(line, h.address, h.address+","+unreachable, 1)); err == nil || strings.Contains(err.Error(), "127.0.0.2") || asked != 1 {
+		t.Errorf("asked %d times, error %v", asked, err)
+	}
+	err = join(strings.Replace(line, h.address, unreachable+","+h.address, 1))
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.2") || !strings.Contains(err.Error(), "not known on the hub") {
+		t.Errorf("error %v", err)
+	}
 }
 
 func TestClusterJoin_StoresCertificateAndTrust(t *testing.T) {

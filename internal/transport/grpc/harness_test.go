@@ -186,7 +186,8 @@ type spokeConfig struct {
 	Events           transport.Events
 	Log              *slog.Logger
 	Trace            *trace.Tracer
-	Failed           func(error, time.Duration)
+	Others           []transport.Connector // further addresses
+	Failed           func(string, error, time.Duration)
 	Queue            int
 	Tunnels          map[string]tunnel.Handler
 	TunnelLimits     tunnel.Limits
@@ -202,7 +203,7 @@ func (cfg spokeConfig) client() ClientConfig {
 }
 
 func newSpoke(cfg spokeConfig) *transport.Dialer {
-	return transport.NewDialer(transport.DialerConfig{Connector: NewConnector(cfg.client()), Name: cfg.Name, Events: cfg.Events, Log: cfg.Log, Trace: cfg.Trace,
+	return transport.NewDialer(transport.DialerConfig{Connectors: append([]transport.Connector{NewConnector(cfg.client())}, cfg.Others...), Name: cfg.Name, Events: cfg.Events, Log: cfg.Log, Trace: cfg.Trace,
 		Failed: cfg.Failed, Queue: cfg.Queue, Tunnels: cfg.Tunnels, TunnelLimits: cfg.TunnelLimits, RenewCertificate: cfg.RenewCertificate,
 		Random: cfg.Random, Now: cfg.Now, Wait: cfg.Wait})
 }
@@ -270,7 +271,7 @@ func (s *spoke) failure() error {
 func dial(t testing.TB, cfg spokeConfig) *spoke {
 	t.Helper()
 	s := &spoke{recorder: newRecorder(t), log: &journal{}, failures: make(chan error, 1000)}
-	cfg.Failed = func(err error, _ time.Duration) {
+	cfg.Failed = func(_ string, err error, _ time.Duration) {
 		select {
 		case s.failures <- err:
 		default:

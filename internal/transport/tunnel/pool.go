@@ -59,6 +59,16 @@ func NewPool(cfg Config, targets map[string]Target, peer Peer) *Pool {
 	}
 }
 
+// InUse returns the number of tunnels to the agent that are in use or being opened.
+func (p *Pool) InUse() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, count := range p.used {
+		n += count
+	}
+	return n
+}
+
 // reserve counts one more tunnel to a target, or returns why there may be none. The limits are for the target and for
 // all targets.
 func (p *Pool) reserve(counts map[string]int, target string, limit, total int) (refused string) {

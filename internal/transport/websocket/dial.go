@@ -61,6 +61,9 @@ func explainUpgrade(err error, resp *http.Response) error {
 			err = failed.Err
 		}
 		if strings.Contains(err.Error(), "certificate required") {
+			if alert, ok := errors.AsType[*net.OpError](err); ok { // without the state of the HTTP client
+				err = alert
+			}
 			return fmt.Errorf("open WebSocket: the principal does not accept WebSockets: set its --enable-websocket (%w)", err)
 		}
 		return fmt.Errorf("open WebSocket: %w", err)

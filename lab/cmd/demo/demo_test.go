@@ -28,7 +28,7 @@ func TestTour(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	step("build the lab's tools", func(ctx context.Context) error { return lab.Build(ctx, os.Stderr) })
+	step("build the lab's tools", func(ctx context.Context) error { return lab.Build(ctx, os.Stderr, tools...) })
 	step("build", d.build)
 	step("up", func(ctx context.Context) error { return d.up(ctx, filepath.Join(t.TempDir(), "lab")) })
 	step("install the principal", d.installPrincipal)

@@ -1,5 +1,5 @@
-// Command demo starts a hub, a managed and an autonomous cluster with real Argo CD. It installs the principal with the
-// chart, joins both agents by token, and deploys an Application from the hub and one on the autonomous cluster. Then it
+// Command demo starts a hub, a managed and an autonomous cluster with real Argo CD. It installs the principal with
+// Kustomize, joins both agents by token, and deploys an Application from the hub and one on the autonomous cluster. Then it
 // prints a tour of commands and runs until it is interrupted.
 //
 // All components are local processes. The containers of Deployments run as processes.
@@ -22,9 +22,10 @@ import (
 func main() {
 	exit := flag.Bool("exit", false, "end after success instead of staying up")
 	name := flag.String("lab", "demo", "name or directory of the lab")
+	pictures := flag.String("screenshots", "", "directory for screenshots of Argo CD's web UI, which need Chromium; implies -exit")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *name, *exit)
+	err := run(ctx, *name, *pictures, *exit)
 	interrupted := ctx.Err() != nil
 	stop()
 	if err != nil && (!interrupted || !errors.Is(err, context.Canceled)) {
@@ -34,11 +35,11 @@ func main() {
 }
 
 // run sets up the demo, prints the tour, waits and cleans up.
-func run(ctx context.Context, name string, exit bool) error {
+func run(ctx context.Context, name, pictures string, exit bool) error {
 	d := &demo{began: time.Now()}
 	defer d.close()
-	say("building what the lab needs (the first time takes about 20 minutes on two cores)")
-	if err := lab.Build(ctx, os.Stderr); err != nil {
+	say("building what the lab needs (the first time takes about 15 minutes on two cores)")
+	if err := lab.Build(ctx, os.Stderr, tools...); err != nil {
 		return err
 	}
 	d.began = time.Now()
@@ -50,7 +51,7 @@ func run(ctx context.Context, name string, exit bool) error {
 	if err := d.up(ctx, name); err != nil {
 		return err
 	}
-	d.say("hub: making a CA, installing the principal with the chart")
+	d.say("hub: making a CA, installing the principal with Kustomize")
 	if err := d.installPrincipal(ctx); err != nil {
 		return err
 	}
@@ -67,6 +68,9 @@ func run(ctx context.Context, name string, exit bool) error {
 	d.say("both are Synced and Healthy on the hub; this took %.0f s", time.Since(d.began).Seconds())
 	if err := d.tour(ctx, os.Stdout); err != nil {
 		return err
+	}
+	if pictures != "" {
+		return d.screenshots(ctx, pictures)
 	}
 	if exit {
 		return nil

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,10 +32,12 @@ type demo struct {
 	pods   map[string]*podrun.Pod
 }
 
+// tools are the tools of the lab that the demo needs. Applications of the demo are plain manifests.
+var tools = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok", "argocd"}
+
 var spokes = []lab.Spoke{{Name: "managed", Role: lab.Managed}, {Name: "autonomous", Role: lab.Autonomous}}
 
 const (
-	chart     = "install/helm/argocd-agent"
 	principal = "argocd-agent-principal"
 	agent     = "argocd-agent-agent"
 )
@@ -47,8 +51,8 @@ func (d *demo) build(ctx context.Context) (err error) {
 	if d.folder, err = os.MkdirTemp("", "argocd-agent-demo-"); err != nil {
 		return fmt.Errorf("create a directory for the binaries: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", d.folder+"/", "./cmd/...")
-	cmd.Dir, cmd.Env = d.root, append(os.Environ(), "CGO_ENABLED=0")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", d.folder+"/", "./cmd/...") // flags of `go run`: packages are compiled once
+	cmd.Dir = d.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the binaries: %w: %s", err, out)
 	}
@@ -61,7 +65,7 @@ func (d *demo) up(ctx context.Context, name string) error {
 		return err
 	}
 	d.name, d.pods = name, map[string]*podrun.Pod{}
-	if d.lab, err = lab.Up(ctx, lab.Options{Dir: folder, Spokes: spokes, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
+	if d.lab, err = lab.Up(ctx, lab.Options{Dir: folder, Spokes: spokes, Tools: tools, WhilePID: os.Getpid(), Ephemeral: true, Progress: os.Stderr}); err != nil {
 		return err
 	}
 	// The shell of the lab finds argocd-agentctl next to the other tools.
@@ -98,16 +102,17 @@ func (d *demo) installPrincipal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.output(ctx, "helm", "upgrade", "--install", "argocd-agent", chart, "--kube-context", "hub", "--namespace", lab.ArgoCDNamespace,
-		"--take-ownership", "--set", "role=principal", "--set", "principal.settings.namespace-create-enable=true",
-		"--set", "principal.settings.tls-server-names=127.0.0.1",
-		"--set", "principal.settings.redis-server-address="+d.lab.Hub().Redis.Address, // a process, not a Service
-		"--set", "principal.settings.resource-proxy-address=127.0.0.1:"+strconv.Itoa(resources)); err != nil {
-		return err
-	}
-	manifest, err := d.output(ctx, "helm", "get", "manifest", "argocd-agent", "--kube-context", "hub", "--namespace", lab.ArgoCDNamespace)
+	manifest, err := d.overlay(ctx, map[string]string{
+		"ARGOCD_PRINCIPAL_NAMESPACE_CREATE_ENABLE": "true",
+		"ARGOCD_PRINCIPAL_TLS_SERVER_NAMES":        "127.0.0.1",
+		"ARGOCD_PRINCIPAL_REDIS_SERVER_ADDRESS":    d.lab.Hub().Redis.Address, // a process, not a Service
+		"ARGOCD_PRINCIPAL_RESOURCE_PROXY_ADDRESS":  "127.0.0.1:" + strconv.Itoa(resources),
+	})
 	if err != nil {
 		return err
+	}
+	if err := d.lab.Hub().Apply(ctx, manifest); err != nil {
+		return fmt.Errorf("install the principal: %w", err)
 	}
 	if err := d.start(ctx, d.lab.Hub(), manifest, principal, func(o *podrun.Options) {
 		o.Ports[9090] = resources
@@ -123,6 +128,35 @@ func (d *demo) installPrincipal(ctx context.Context) error {
 		return fmt.Errorf("point argocd-server at the Redis proxy: %w", err)
 	}
 	return d.lab.Hub().Apply(ctx, project)
+}
+
+// overlay returns the manifests of the principal with settings, from an overlay of install/kustomize/principal.
+func (d *demo) overlay(ctx context.Context, settings map[string]string) (string, error) {
+	base := filepath.Join(d.folder, "install") // an overlay refers to its base with a relative path
+	if err := os.CopyFS(base, os.DirFS(filepath.Join(d.root, "install"))); err != nil {
+		return "", fmt.Errorf("copy the manifests of the principal: %w", err)
+	}
+	var text strings.Builder
+	text.WriteString(`resources: [../kustomize/principal, ../kustomize/principal/rbac-namespace-create.yaml]
+namespace: argocd
+patches:
+- patch: |-
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: argocd-agent-params, namespace: argocd}
+    data:
+`)
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&text, "      %s: %q\n", name, settings[name])
+	}
+	folder := filepath.Join(base, "demo")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text.String()), 0o600); err != nil {
+		return "", err
+	}
+	return d.output(ctx, "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", folder)
 }
 
 // project permits Applications of the agents' namespaces in the AppProject default, and places it on all managed
@@ -199,16 +233,24 @@ func removeLivenessProbes(o *podrun.Options) {
 	}
 }
 
-// waitForDeployment waits for the Deployment that joining creates.
-func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined <-chan error) (string, error) {
+// waitForDeployment waits for the Deployment that joining creates. It leaves the result of the command in joined.
+func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined chan error) (string, error) {
 	deployments := d.lab.Cluster(cluster).Client().AppsV1().Deployments(lab.ArgoCDNamespace)
-	for {
-		if _, err := deployments.Get(ctx, agent, metav1.GetOptions{}); err == nil {
+	for ended := false; ; {
+		_, err := deployments.Get(ctx, agent, metav1.GetOptions{})
+		if err == nil {
 			return d.output(ctx, "kubectl", "--context", cluster, "--namespace", lab.ArgoCDNamespace, "get", "deployment", agent, "-o", "yaml")
+		}
+		if ended {
+			return "", fmt.Errorf("the command ended before it installed anything: %w", err)
 		}
 		select {
 		case err := <-joined:
-			return "", fmt.Errorf("the command ended before it installed anything: %w", err)
+			if err != nil {
+				return "", err
+			}
+			joined <- nil
+			ended = true // it can have ended after the request above
 		case <-ctx.Done():
 			return "", context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
@@ -218,11 +260,23 @@ func (d *demo) waitForDeployment(ctx context.Context, cluster string, joined <-c
 
 var applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 
-// deploy creates an Application on the hub for the managed cluster, and one on the autonomous cluster. It waits until
-// the hub shows both as Synced and Healthy.
+// deploy creates an Application for each cluster, and waits until the hub shows both as Synced and Healthy.
 func (d *demo) deploy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
+	if err := d.createApplications(ctx, "guestbook", "default"); err != nil {
+		return err
+	}
+	for _, spoke := range spokes {
+		if err := d.healthy(ctx, spoke.Name, "guestbook"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createApplications creates an Application on the hub for the managed cluster, and one on the autonomous cluster.
+func (d *demo) createApplications(ctx context.Context, name, namespace string) error {
 	for _, app := range []struct {
 		cluster                *lab.Cluster
 		namespace, destination string
@@ -232,32 +286,27 @@ func (d *demo) deploy(ctx context.Context) error {
 	} {
 		object := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
-			"metadata": map[string]any{"name": "guestbook", "namespace": app.namespace},
+			"metadata": map[string]any{"name": name, "namespace": app.namespace},
 			"spec": map[string]any{
 				"project":     "default",
 				"source":      map[string]any{"repoURL": d.lab.RepoURL("plain"), "path": ".", "targetRevision": "HEAD"},
-				"destination": map[string]any{"name": app.destination, "namespace": "default"},
-				"syncPolicy":  map[string]any{"automated": map[string]any{}},
+				"destination": map[string]any{"name": app.destination, "namespace": namespace},
+				"syncPolicy":  map[string]any{"automated": map[string]any{}, "syncOptions": []any{"CreateNamespace=true"}},
 			},
 		}}
 		if _, err := app.cluster.Dynamic().Resource(applications).Namespace(app.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create an Application on %s: %w", app.cluster.Name, err)
 		}
 	}
-	for _, spoke := range spokes {
-		if err := d.healthy(ctx, spoke.Name); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
 // healthy waits until the hub shows an agent's Application as Synced and Healthy.
-func (d *demo) healthy(ctx context.Context, namespace string) error {
+func (d *demo) healthy(ctx context.Context, namespace, name string) error {
 	apps := d.lab.Hub().Dynamic().Resource(applications).Namespace(namespace)
 	state := "nothing"
 	for {
-		if app, err := apps.Get(ctx, "guestbook", metav1.GetOptions{}); err == nil {
+		if app, err := apps.Get(ctx, name, metav1.GetOptions{}); err == nil {
 			sync, _, _ := unstructured.NestedString(app.Object, "status", "sync", "status")
 			health, _, _ := unstructured.NestedString(app.Object, "status", "health", "status")
 			if state = sync + ", " + health; sync == "Synced" && health == "Healthy" {
@@ -266,7 +315,7 @@ func (d *demo) healthy(ctx context.Context, namespace string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the hub shows %s of %s/guestbook: %w", state, namespace, context.Cause(ctx))
+			return fmt.Errorf("the hub shows %s of %s/%s: %w", state, namespace, name, context.Cause(ctx))
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -303,7 +352,7 @@ func (d *demo) waitUntilIdle(ctx context.Context, namespace string) error {
 	for {
 		app, err := apps.Get(ctx, "guestbook", metav1.GetOptions{})
 		if err == nil && app.Object["operation"] == nil {
-			return d.healthy(ctx, namespace)
+			return d.healthy(ctx, namespace, "guestbook")
 		}
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 )
 
@@ -19,6 +20,10 @@ func (d *demo) tour(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	apps, err := d.output(ctx, "argocd", "app", "list", "--output", "wide")
+	if err != nil {
+		return err
+	}
+	web, err := d.web(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,9 +56,47 @@ Break the link, and watch it heal:
     kubectl -n argocd get agents                           # within a minute: not connected, and since when
     kill -CONT %[2]d                                      # continue the agent: the sync runs now, once
 
-The API that UI and CLI use is at https://%[3]s (%[4]s / %[5]s). The pages of the UI itself are not built here.
-`, d.name, d.pods["managed/"+agent].Status().PID, d.lab.ArgoCD.Address, d.lab.ArgoCD.Username, d.lab.ArgoCD.Password)
+%[3]s
+`, d.name, d.pods["managed/"+agent].Status().PID, web)
 	return nil
+}
+
+// web returns the address of the API or the web UI of Argo CD, with the credentials.
+func (d *demo) web(ctx context.Context) (string, error) {
+	web, err := d.hasWebUI(ctx)
+	if err != nil {
+		return "", err
+	}
+	text := `The API of Argo CD is at https://%s (%s / %s). This build of Argo CD has no web UI: see
+docs/getting-started.md for a demo with it.`
+	if web {
+		text = `The web UI of Argo CD is at https://%s (%s / %s). Your browser warns about its certificate,
+because the demo has its own CA.`
+	}
+	return fmt.Sprintf(text, d.lab.ArgoCD.Address, d.lab.ArgoCD.Username, d.lab.ArgoCD.Password), nil
+}
+
+// hasWebUI reports whether the binary of Argo CD contains the web UI. A binary that is built from the Go module alone
+// does not.
+func (d *demo) hasWebUI(ctx context.Context) (bool, error) {
+	client, err := d.lab.HTTPClient()
+	if err != nil {
+		return false, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+d.lab.ArgoCD.Address+"/index.html", http.NoBody)
+	if err != nil {
+		return false, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return false, fmt.Errorf("look for the web UI of Argo CD: %w", err)
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err != nil {
+		return false, fmt.Errorf("look for the web UI of Argo CD: %w", err)
+	}
+	return answer.StatusCode == http.StatusOK && strings.Contains(string(page), "<script"), nil
 }
 
 // narrow keeps the main columns of a table.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/internal/debian"
 )
 
 func runBuild(ctx context.Context, c *call) error {
@@ -14,6 +15,9 @@ func runBuild(ctx context.Context, c *call) error {
 		return err
 	}
 	if err := lab.Build(ctx, c.out); err != nil {
+		return err
+	}
+	if err := debian.Ensure(ctx, debian.This(c.out), debian.Browser); err != nil {
 		return err
 	}
 	fmt.Fprintln(c.out, "all tools are built")

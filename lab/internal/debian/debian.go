@@ -1,4 +1,4 @@
-// Package debian installs the Debian packages that the lab needs.
+// Package debian installs the Debian packages that the lab and the tests need.
 package debian
 
 import (
@@ -12,12 +12,14 @@ import (
 	"time"
 )
 
-// packages maps a command to its Debian package.
-var packages = []struct{ program, name string }{
-	{"redis-server", "redis-server"},
-	{"git", "git"},
-	{"gpg", "gnupg"},
-}
+// Package is a program and its Debian package.
+type Package struct{ program, name string }
+
+// Packages of the lab, and those that only the tests of the fleet view need.
+var (
+	Lab     = []Package{{"redis-server", "redis-server"}, {"git", "git"}, {"gpg", "gnupg"}}
+	Browser = []Package{{"chromium", "chromium"}, {"npm", "npm"}}
+)
 
 // System is the access to the machine. Tests replace it.
 type System struct {
@@ -40,7 +42,7 @@ func This(progress io.Writer) System {
 }
 
 // Ensure installs missing packages if it can. Otherwise it returns an error with the command.
-func Ensure(ctx context.Context, system System) error {
+func Ensure(ctx context.Context, system System, packages []Package) error {
 	var missing []string
 	for _, one := range packages {
 		if system.Look(one.program) != nil {
@@ -53,10 +55,10 @@ func Ensure(ctx context.Context, system System) error {
 	install := append([]string{"apt-get", "install", "-y", "--no-install-recommends"}, missing...)
 	hint := "apt-get update && " + strings.Join(install, " ")
 	if !system.Root {
-		return fmt.Errorf("the lab needs %s: run: sudo sh -c '%s'", strings.Join(missing, ", "), hint)
+		return fmt.Errorf("%s missing: run: sudo sh -c '%s'", strings.Join(missing, ", "), hint)
 	}
 	if system.Look("apt-get") != nil {
-		return fmt.Errorf("the lab needs %s, and this machine has no apt-get: install them with its package manager", strings.Join(missing, ", "))
+		return fmt.Errorf("%s missing, and this machine has no apt-get: install them with its package manager", strings.Join(missing, ", "))
 	}
 	fmt.Fprintf(system.Progress, "installing %s\n", strings.Join(missing, ", "))
 	for _, command := range [][]string{{"apt-get", "update"}, install} {

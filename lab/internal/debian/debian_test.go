@@ -41,14 +41,14 @@ func (m *machine) system(root bool) System {
 
 func TestInstall_SkipsPresentPackages(t *testing.T) {
 	m := &machine{}
-	if err := Ensure(t.Context(), m.system(true)); err != nil || len(m.ran) > 0 {
+	if err := Ensure(t.Context(), m.system(true), Lab); err != nil || len(m.ran) > 0 {
 		t.Fatalf("ran %q, %v", m.ran, err)
 	}
 }
 
 func TestInstall_WithoutRootNamesCommand(t *testing.T) {
 	m := &machine{missing: []string{"redis-server", "gpg"}}
-	err := Ensure(t.Context(), m.system(false))
+	err := Ensure(t.Context(), m.system(false), Lab)
 	want := "sudo sh -c 'apt-get update && apt-get install -y --no-install-recommends redis-server gnupg'"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want it to name %q", err, want)
@@ -60,7 +60,7 @@ func TestInstall_WithoutRootNamesCommand(t *testing.T) {
 
 func TestInstall_RootInstallsMissingPackages(t *testing.T) {
 	m := &machine{missing: []string{"redis-server"}}
-	if err := Ensure(t.Context(), m.system(true)); err != nil {
+	if err := Ensure(t.Context(), m.system(true), Lab); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"apt-get update", "apt-get install -y --no-install-recommends redis-server"}
@@ -71,7 +71,7 @@ func TestInstall_RootInstallsMissingPackages(t *testing.T) {
 
 func TestInstall_RetriesBusyMirror(t *testing.T) {
 	m := &machine{missing: []string{"git"}, busy: 2}
-	if err := Ensure(t.Context(), m.system(true)); err != nil {
+	if err := Ensure(t.Context(), m.system(true), Lab); err != nil {
 		t.Fatal(err)
 	}
 	if m.waited != 2 {
@@ -81,7 +81,7 @@ func TestInstall_RetriesBusyMirror(t *testing.T) {
 
 func TestInstall_WithoutAptIsReported(t *testing.T) {
 	m := &machine{missing: []string{"git", "apt-get"}}
-	err := Ensure(t.Context(), m.system(true))
+	err := Ensure(t.Context(), m.system(true), Lab)
 	if err == nil || !strings.Contains(err.Error(), "package manager") {
 		t.Errorf("got %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -19,14 +20,16 @@ type Builder struct {
 	Checkout string    // checkout with lab/tools, which pins the versions
 	Cache    string    // directory of built tools
 	Progress io.Writer // one line per tool
+	Only     []string  // names of tools. If empty, all
 
 	// Access to the machine, replaced in tests.
 	compile   func(ctx context.Context, tool Tool, checkout, version, program string) error
 	freeSpace func(folder string) (uint64, error)
 }
 
-// NewBuilder returns a builder for the checkout of the current directory and the user's cache.
-func NewBuilder(progress io.Writer) (*Builder, error) {
+// NewBuilder returns a builder for the checkout of the current directory and the user's cache. Without names, it builds
+// all tools.
+func NewBuilder(progress io.Writer, names ...string) (*Builder, error) {
 	checkout, err := Checkout()
 	if err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func NewBuilder(progress io.Writer) (*Builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, compile: golang{progress}.build, freeSpace: freeSpace}, nil
+	return &Builder{Checkout: checkout, Cache: cache, Progress: progress, Only: names, compile: golang{progress}.build, freeSpace: freeSpace}, nil
 }
 
 // Build builds all missing tools and returns the directories of all tools. A killed build leaves no partial tool. Tools
@@ -44,7 +47,10 @@ func (b *Builder) Build(ctx context.Context) (Set, error) {
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		return nil, fmt.Errorf("create the cache directory: %w", err)
 	}
-	if found, missing, err := Find(b.Checkout, b.Cache); err != nil || len(missing) == 0 {
+	if err := b.checkGiven(ctx); err != nil {
+		return nil, err
+	}
+	if found, missing, err := b.find(); err != nil || len(missing) == 0 {
 		return found, err
 	}
 	unlock, err := b.lock(ctx)
@@ -56,7 +62,7 @@ func (b *Builder) Build(ctx context.Context) (Set, error) {
 		return nil, err
 	}
 
-	all, set := All(), Set{}
+	all, set := b.tools(), Set{}
 	begun := time.Now()
 	for i, tool := range all {
 		folder, version, err := tool.place(b.Checkout, b.Cache)
@@ -79,6 +85,11 @@ func (b *Builder) Build(ctx context.Context) (Set, error) {
 		fmt.Fprintf(b.Progress, "%s: built in %s (%s so far)\n", title, seconds(since), seconds(begun))
 	}
 	return set, nil
+}
+
+// tools returns the tools to build.
+func (b *Builder) tools() []Tool {
+	return slices.DeleteFunc(All(), func(t Tool) bool { return len(b.Only) > 0 && !slices.Contains(b.Only, t.Name) })
 }
 
 // buildOne builds into a temporary directory and renames it, so that a directory with the final name is always

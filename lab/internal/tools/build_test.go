@@ -72,7 +72,7 @@ func TestBuild_KilledBuildLeavesNoPartialFile(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(builder.Cache, leftoverPrefix+"kwok-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, missing, err := Find(builder.Checkout, builder.Cache); err != nil || missing[0] != "kube-apiserver" {
+	if _, missing, err := builder.find(); err != nil || missing[0] != "kube-apiserver" {
 		t.Fatalf("missing %v, %v", missing, err)
 	}
 	builder.compile = whole

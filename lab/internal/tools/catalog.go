@@ -94,29 +94,7 @@ func (t Tool) key(checkout string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:10], nil
 }
 
-// ArgoCDDirVariable is the environment variable with the directory of an Argo CD to use instead of the pinned one: the binary
-// argocd, manifests/crds and manifests/base/config, as in a checkout of Argo CD.
-const ArgoCDDirVariable = "ARGOCD_AGENT_LAB_ARGOCD"
-
-// given returns the directory of a tool that is not built, or "".
-func (t Tool) given() (string, error) {
-	folder := os.Getenv(ArgoCDDirVariable)
-	if t.Name != "argocd" || folder == "" {
-		return "", nil
-	}
-	folder, err := filepath.Abs(folder)
-	if err != nil {
-		return "", err
-	}
-	for _, part := range []string{t.Name, "manifests/crds", "manifests/base/config"} {
-		if _, err := os.Stat(filepath.Join(folder, part)); err != nil {
-			return "", fmt.Errorf("use the Argo CD in %s (%s): it has no %s", folder, ArgoCDDirVariable, part)
-		}
-	}
-	return folder, nil
-}
-
-// place returns the directory of the built binary.
+// place returns the directory of the built or given binary.
 func (t Tool) place(checkout, cache string) (folder, version string, err error) {
 	if folder, err = t.given(); folder != "" || err != nil {
 		return folder, "as given", err

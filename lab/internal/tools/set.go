@@ -50,11 +50,11 @@ func Checkout() (string, error) {
 	return folder, nil
 }
 
-// Find returns the built tools, and the names of missing ones.
-func Find(checkout, cache string) (found Set, missing []string, err error) {
+// find returns the tools that exist, and the names of missing ones.
+func (b *Builder) find() (found Set, missing []string, err error) {
 	found = Set{}
-	for _, tool := range All() {
-		folder, _, err := tool.place(checkout, cache)
+	for _, tool := range b.tools() {
+		folder, _, err := tool.place(b.Checkout, b.Cache)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -9,6 +9,7 @@
 {{- if not $own.live.read }}{{ $_ := set $settings "resource-proxy-reads" false }}{{ $_ := set $settings "resource-proxy-logs" false }}{{ end -}}
 {{- if not $own.live.write }}{{ $_ := set $settings "resource-proxy-writes" false }}{{ end -}}
 {{- if ne $own.live.callers.mode "ignore" }}{{ $_ := set $settings "resource-proxy-callers" $own.live.callers.mode }}{{ end -}}
+{{- if $own.selfUpgrade.enabled }}{{ $_ := set $settings "self-upgrade-deployment" (include "argocd-agent.name" .) }}{{ end -}}
 {{- if not $own.live.exec }}{{ $_ := set $settings "resource-proxy-exec" false }}{{ end -}}
 {{- end -}}
 {{- if include "argocd-agent.shared" . -}}

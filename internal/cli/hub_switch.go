@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/util/cmdline"
+)
+
+// This file changes the roles of hubs. At no time may two hubs of a group be active with the same generation. A promotion
+// therefore writes to both hubs, first to the other one. Each write fails if the ConfigMap has changed since it was read.
+// If both hubs are promoted at the same time, at least one of the promotions fails.
+
+func (p *Program) hubPromoteCommand() *cobra.Command {
+	var given otherHub
+	var lost string
+	cmd := &cobra.Command{
+		Use:   "promote",
+		Short: "Make a standby the active hub",
+		Long: `Makes the standby of --principal-context the active hub, with the next generation. Its principal starts again and
+serves agents.
+
+The other hub must not be active: demote it first. If it cannot be reached, it may still serve agents. Promote this hub
+only if the other one is lost or disconnected from its agents, and repeat its context with --force.`,
+		Example: `  # Planned switch from hub-1 to hub-2
+  argocd-agentctl hub demote --principal-context hub-1
+  argocd-agentctl hub promote --principal-context hub-2 --other-context hub-1
+
+  # hub-1 is lost
+  argocd-agentctl hub promote --principal-context hub-2 --other-context hub-1 --force hub-1`,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case given.context == "":
+				return cmdline.UsageErrorf("--other-context is missing: set the context of the other hub")
+			case cmd.Flags().Changed("force") && lost != given.context:
+				return cmdline.UsageErrorf("--force %q is not the hub of --other-context %q", lost, given.context)
+			}
+			return nil
+		},
+		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) error {
+			if h.state.Role != hubstate.Standby {
+				return fmt.Errorf("%s is %s, not a standby. Nothing was changed", h, h.state.Role)
+			}
+			old, err := other.readHub(ctx)
+			if err != nil {
+				return p.promoteWithout(ctx, h, err, lost)
+			}
+			return p.promote(ctx, h, old)
+		}),
+	}
+	given.addFlags(cmd, "Required.")
+	cmd.Flags().StringVar(&lost, "force", "", "Promote although the other hub cannot be reached. Repeat its `CONTEXT`.")
+	return p.withYes(cmd)
+}
+
+// promoteWithout promotes a hub whose other hub cannot be read. A hub that answers is not lost.
+func (p *Program) promoteWithout(ctx context.Context, h *hubInfo, reason error, lost string) error {
+	if errors.As(reason, new(*hubstate.InvalidError)) || apierrors.IsForbidden(reason) || apierrors.IsUnauthorized(reason) || kube.IsRejected(reason) {
+		return fmt.Errorf("%w. Nothing was changed", reason)
+	}
+	if lost == "" {
+		return fmt.Errorf("%w. It may still serve agents. If it is lost, repeat its context with --force. Nothing was changed", reason)
+	}
+	if err := p.askConfirmation(fmt.Sprintf("promote %s without %s", h, lost)); err != nil {
+		return err
+	}
+	return p.activate(ctx, h, h.state.Generation+1, h.state.Predecessor)
+}
+
+// promote promotes a hub whose other hub was demoted.
+func (p *Program) promote(ctx context.Context, h, old *hubInfo) error {
+	switch {
+	case h.uid == old.uid:
+		return cmdline.UsageErrorf("--principal-context and --other-context are the same cluster")
+	case h.state.Identity != old.state.Identity:
+		return fmt.Errorf("the hubs are of different groups: identity %s in %s, %s in %s. Nothing was changed", h.state.Identity, h, old.state.Identity, old)
+	case old.state.Role != hubstate.Standby:
+		return fmt.Errorf("%s is %s: run `argocd-agentctl hub demote --principal-context %s` first. Nothing was changed", old, old.state.Role, old.context)
+	}
+	if err := p.checkPair(ctx, h, old); err != nil {
+		return err
+	}
+	if err := p.askConfirmation(fmt.Sprintf("promote %s", h)); err != nil {
+		return err
+	}
+	predecessor := h.state.Predecessor
+	if predecessor.UID != old.uid {
+		predecessor = engine.Store{UID: old.uid}
+	}
+	next := old.state
+	next.Generation = max(h.state.Generation, old.state.Generation) + 1
+	if err := old.write(ctx, next); err != nil {
+		return unchanged(err)
+	}
+	return p.activate(ctx, h, next.Generation, predecessor)
+}
+
+func (p *Program) activate(ctx context.Context, h *hubInfo, generation uint64, predecessor engine.Store) error {
+	next := h.state
+	next.Role, next.Generation, next.Predecessor = hubstate.Active, generation, predecessor
+	if err := h.write(ctx, next); err != nil {
+		return unchanged(err)
+	}
+	p.say("%s is active, generation %d.", h, generation)
+	return nil
+}
+
+// unchanged explains a conflict.
+func unchanged(err error) error {
+	if kube.IsConflict(err) {
+		return fmt.Errorf("%w. Another user or a hub changed it at the same time. Run `argocd-agentctl hub status`", err)
+	}
+	return err
+}
+
+// checkPair returns an error if two hubs cannot replace each other.
+func (p *Program) checkPair(ctx context.Context, a, b *hubInfo) error {
+	err := p.sameTrust(ctx, a, b)
+	if err == nil {
+		err = sameImage(ctx, a, b)
+	}
+	if err != nil {
+		return fmt.Errorf("%w. Nothing was changed", err)
+	}
+	return nil
+}
+
+func (p *Program) hubDemoteCommand() *cobra.Command {
+	var given otherHub
+	cmd := &cobra.Command{
+		Use:   "demote",
+		Short: "Make a hub a standby",
+		Long: `Makes the hub of --principal-context a standby. Its principal starts again and refuses agents. Workloads keep running,
+and agents wait for the active hub.
+
+With --other-context, the hub becomes a standby of that active hub and takes its identity. A hub of another identity
+must not have Agents or Applications.`,
+		Example: `  # First step of a planned switch
+  argocd-agentctl hub demote --principal-context hub-1
+
+  # A new hub becomes the standby of hub-1
+  argocd-agentctl hub demote --principal-context hub-2 --other-context hub-1`,
+		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) (err error) {
+			next := h.state
+			next.Role = hubstate.Standby
+			if other != nil {
+				if next, err = p.followed(ctx, h, other); err != nil {
+					return err
+				}
+			}
+			if next == h.state {
+				p.say("%s is a standby, generation %d.", h, next.Generation)
+				return nil
+			}
+			if err := p.askConfirmation(fmt.Sprintf("demote %s: its agents are disconnected until they reach an active hub", h)); err != nil {
+				return err
+			}
+			if err := h.write(ctx, next); err != nil {
+				return unchanged(err)
+			}
+			p.say("%s is a standby, generation %d.", h, next.Generation)
+			return nil
+		}),
+	}
+	given.addFlags(cmd, "It must be active.")
+	return p.withYes(cmd)
+}
+
+// followed returns the state of a hub as the standby of an active one.
+func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hubstate.State, error) {
+	active, err := other.readHub(ctx)
+	if err != nil {
+		return hubstate.State{}, err
+	}
+	switch {
+	case h.uid == active.uid:
+		return hubstate.State{}, cmdline.UsageErrorf("--principal-context and --other-context are the same cluster")
+	case active.state.Role != hubstate.Active:
+		return hubstate.State{}, fmt.Errorf("%s is %s, not active. Nothing was changed", active, active.state.Role)
+	}
+	if h.state.Identity != active.state.Identity {
+		if err := h.isEmpty(ctx); err != nil {
+			return hubstate.State{}, err
+		}
+	}
+	if err := p.checkPair(ctx, h, active); err != nil {
+		return hubstate.State{}, err
+	}
+	next := hubstate.State{Identity: active.state.Identity, Role: hubstate.Standby, Generation: active.state.Generation, Predecessor: engine.Store{UID: active.uid}}
+	if h.state.Predecessor.UID == active.uid {
+		next.Predecessor = h.state.Predecessor
+	}
+	return next, nil
+}
+
+// isEmpty returns an error if a hub has Agents or Applications.
+func (h *hubInfo) isEmpty(ctx context.Context) error {
+	list, err := agents{h.cluster}.list(ctx)
+	if err != nil {
+		return err
+	}
+	apps, err := h.objects(ctx, kind.Applications, "", "")
+	if err != nil {
+		return err
+	}
+	if len(list.Items)+len(apps) > 0 {
+		return fmt.Errorf("%s has another identity, %s and %s. Delete them, or use a new hub. Nothing was changed",
+			h, pluralize(len(list.Items), "Agent"), pluralize(len(apps), "Application"))
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package engine
+
+import "fmt"
+
+// This file decides which hub an agent follows if several hubs have one identity: an active hub and its standby.
+//
+// A promotion increases the generation. An agent does not follow a hub with a lower generation than it has seen, so at most
+// one hub at a time writes to it. A process of the agent that has not seen the newer generation does not overwrite what
+// another process wrote for it: each object records the generation that it came from.
+//
+// A promoted hub has another store than the one before, and names it: its predecessor, and the revision up to which it has
+// received everything of it. If the agent knows the predecessor, it trusts the new store, except for items that came from a
+// later revision. The new hub may have an older state of these, or may lack them. Their updates and deletions are held, and
+// commands, until a user confirms.
+
+// HubGeneration is the generation of a hub.
+type HubGeneration struct {
+	Hub    string // identity: PrincipalUID
+	Number uint64 // 1 before the first promotion; 0 if unknown
+}
+
+// Newer returns the later of two generations, or the other one if it is of another hub.
+func (g HubGeneration) Newer(other HubGeneration) HubGeneration {
+	if other.Hub == "" || other.Hub == g.Hub && other.Number < g.Number {
+		return g
+	}
+	return other
+}
+
+// Generation returns the generation of the hub. A hub of an older release has none and was never promoted.
+func (m Welcome) Generation() HubGeneration {
+	return HubGeneration{Hub: m.PrincipalUID, Number: max(1, m.HubGeneration)}
+}
+
+// successor is a store that continues one that the agent knew.
+type successor struct {
+	store Store
+	until uint64 // revision of the predecessor up to which the store is complete
+	from  uint64 // generation of the predecessor
+	begun bool   // the items have been checked
+}
+
+// wrongHub returns why the agent does not follow a hub, or OK.
+func (p *Peer) wrongHub(m Welcome) (Code, string) {
+	known, now := p.generation, m.Generation()
+	switch {
+	case known.Hub == "":
+	case known.Hub != now.Hub && p.cfg.OneHub:
+		return WrongHub, fmt.Sprintf("this agent belongs to hub %s, and this address leads to hub %.64q; remove the address from --server-address, or set only this one to change the hub", known.Hub, now.Hub)
+	case known.Hub == now.Hub && now.Number < known.Number:
+		return HubSuperseded, fmt.Sprintf("this hub has generation %d, and a hub of generation %d has taken over", now.Number, known.Number)
+	}
+	return OK, ""
+}
+
+// setGeneration records the generation of the hub of a session, and whether its store continues the known one. It must
+// precede checkStore.
+func (p *Peer) setGeneration(m Welcome) {
+	known, now := p.generation, m.Generation()
+	p.generation = now
+	switch {
+	case !p.storeUntrusted && now.Hub == known.Hub && now.Number > known.Number && m.Store.UID != p.other.UID &&
+		m.Predecessor.UID == p.other.UID:
+		p.successor = successor{store: m.Store, until: m.Predecessor.Revision, from: known.Number}
+	case p.storeUntrusted && now == known && m.Store.UID == p.successor.store.UID && m.Store.Revision >= p.successor.store.Revision:
+		p.successor.store = m.Store
+	default:
+		p.successor = successor{}
+	}
+}
+
+// continueStore accepts the store of a promoted hub, unless it may lack changes that this side has.
+func (p *Peer) continueStore() {
+	if !p.storeUntrusted || p.successor.until == 0 || p.successor.begun {
+		return
+	}
+	p.successor.begun = true
+	complete := true
+	for _, r := range p.orderedReplicas {
+		if r.cfg.Style != Mirror {
+			continue
+		}
+		complete = complete && (r.complete || r.unshared)
+		for _, it := range r.items {
+			it.suspect = r.outlives(it)
+		}
+	}
+	if complete && p.suspects() == 0 {
+		p.trustStore()
+		p.emit(Event{Type: StoreContinued, Store: p.other})
+	}
+}
+
+// outlives reports whether an object may be newer than what a promoted hub has received.
+func (r *replica) outlives(it *replicaItem) bool {
+	s := &r.peer.successor
+	return it.exists && it.owned && (it.sourceRevision == 0 || generation(it.sourceGeneration) == s.from && it.sourceRevision > s.until)
+}
+
+func (p *Peer) suspects() int {
+	n := 0
+	for _, r := range p.orderedReplicas {
+		for _, it := range r.items {
+			if it.suspect {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// untrusted reports whether the owner's store is untrusted for an item.
+func (r *replica) untrusted(it *replicaItem) bool {
+	return r.peer.storeUntrusted && (!r.peer.successor.begun || it.suspect)
+}
+
+// generation returns the generation that a recorded one means: objects of the first have none.
+func generation[T uint32 | uint64](recorded T) uint64 { return max(1, uint64(recorded)) }
+
+// sourceGeneration returns what is recorded on objects of this session: nothing before the first promotion.
+func (p *Peer) sourceGeneration() uint64 {
+	if p.generation.Number <= 1 {
+		return 0
+	}
+	return p.generation.Number
+}
+
+// Generation returns the latest generation of the hub that the agent has seen.
+func (p *Peer) Generation() HubGeneration { return p.generation }

@@ -1,0 +1,286 @@
+package engine
+
+import "testing"
+
+const hubIdentity = "hub-identity"
+
+var (
+	firstGeneration = HubGeneration{Hub: hubIdentity, Number: 1}
+	promotedStore   = Store{UID: "standby", Revision: 40} // its numbers mean something else than those of hubStore
+)
+
+// welcome begins a session with a hub, and returns what the agent does with the Welcome and then.
+func (l *peerHarness) welcome(m Welcome) []string {
+	l.t.Helper()
+	l.session++
+	m.Epoch, m.Protocol, m.Projection = Epoch{Incarnation: 1, Attempt: l.session}, ProtocolMax, ProjectionMax
+	l.step(Connected{Session: l.session, Epoch: m.Epoch, Store: agentStore})
+	out := l.step(Received{l.session, m})
+	return append(out, l.step(Begin{})...)
+}
+
+// promoted is the Welcome of a hub that has received everything of hubStore up to a revision.
+func promoted(revision uint64) Welcome {
+	return Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: promotedStore, Predecessor: Store{UID: hubStore.UID, Revision: revision}}
+}
+
+// observeFrom says that the local object came from a revision of a hub.
+func (l *peerHarness) observeFrom(name, content string, generation, revision uint64) []string {
+	l.t.Helper()
+	return l.step(Observe{Scope: "s", Key: Key{Name: name}, Stored: VersionOf([]byte(content)), Owned: true, SourceGeneration: generation, SourceRevision: revision})
+}
+
+// newFollower is an agent that has followed the first hub up to revision 100. Its objects came from revisions 80 and 90.
+func newFollower(t *testing.T, style ScopeStyle) *peerHarness {
+	t.Helper()
+	l := newReplicaSide(t, style, Config{KnownStore: hubStore, KnownGeneration: firstGeneration})
+	l.observeFrom("a", "v1", 0, 80)
+	l.observeFrom("b", "v1", 0, 90)
+	return l
+}
+
+func TestGeneration_LowerOneIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		hub        string
+		generation uint64
+		refused    bool
+	}{{hubIdentity, 0, true}, {hubIdentity, 1, true}, {hubIdentity, 2, true}, {hubIdentity, 3, false}, {hubIdentity, 4, false}, {"other", 1, false}} {
+		l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: 3}})
+		l.session++
+		epoch := Epoch{Incarnation: 1, Attempt: l.session}
+		l.step(Connected{Session: l.session, Epoch: epoch, Store: agentStore})
+		got := l.step(Received{l.session, Welcome{Epoch: epoch, Protocol: ProtocolMax, Projection: ProjectionMax, PrincipalUID: tc.hub, HubGeneration: tc.generation, Store: hubStore}})
+		if !tc.refused {
+			l.expect(got, "event Opened")
+			continue
+		}
+		l.expectNone(got, "event Opened")
+		if bye, ok := l.last[0].(Send).Message.(Bye); !ok || bye.Code != HubSuperseded || bye.HubGeneration != 3 {
+			t.Errorf("generation %d: the hub gets %+v", tc.generation, l.last[0])
+		}
+		if l.step(Begin{}); len(l.last) > 0 {
+			t.Errorf("the session begins: %+v", l.last)
+		}
+		if l.peer.Generation().Number != 3 {
+			t.Error("the generation has decreased")
+		}
+	}
+}
+
+func TestGeneration_AllAddressesLeadToOneHub(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
+	l.expectNone(l.welcome(Welcome{PrincipalUID: "other", HubGeneration: 7, Store: promotedStore}), "event Opened")
+	if l.peer.Generation() != firstGeneration {
+		t.Errorf("the agent now belongs to %+v", l.peer.Generation())
+	}
+	l.expect(l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: hubStore}), "event Opened")
+}
+
+// Another process of the agent has followed the promoted hub.
+func TestGeneration_IsRemembered(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
+	l.step(Remembered{Generation: HubGeneration{Hub: "other", Number: 9}})
+	l.expect(l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore}), "event Opened")
+	l.close()
+	l.step(Remembered{Generation: HubGeneration{Hub: hubIdentity, Number: 2}})
+	l.expectNone(l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore}), "event Opened")
+}
+
+func TestGeneration_HubLearnsWhichOneTheAgentFollows(t *testing.T) {
+	l := newOwnerSide(t, Mirror, Config{})
+	l.open(agentStore)
+	l.receive(Bye{Code: HubSuperseded, Message: "no", HubGeneration: 3})
+	closed, ok := l.last[0].(Event)
+	if !ok || closed.Type != Closed || closed.Code != HubSuperseded || closed.HubGeneration != 3 {
+		t.Errorf("%+v", l.last[0])
+	}
+}
+
+// A process of the agent that has not noticed the promotion does not overwrite what another process wrote for the new hub.
+func TestGeneration_OlderProcessOverwritesNothing(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownGeneration: firstGeneration})
+	l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore})
+	l.observeFrom("a", "v2", 2, 41)
+	stale := item(1, "a", "v3")
+	stale.Revision = 100
+	l.expectNone(l.receive(Delta{Scope: "s", Items: []DeltaItem{stale}, View: 100}), "apply")
+	if l.peer.IsLater("s", 0, 41, 100) || !l.peer.IsLater("s", 2, 41, 100) {
+		t.Error("a later generation is not later")
+	}
+	if seen := l.hello().Seen[0].Revision; seen == 41 {
+		t.Error("a revision of another store was recorded")
+	}
+}
+
+// The revisions of objects of an earlier generation say nothing about those of this one.
+func TestGeneration_EarlierRevisionsDoNotCount(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: 2}})
+	l.observeFrom("a", "v1", 0, 90)
+	l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: promotedStore})
+	l.observeFrom("b", "v2", 2, 50) // another process wrote it since
+	stale := item(1, "b", "v1")
+	l.expectNone(l.receive(Delta{Scope: "s", Items: []DeltaItem{stale}, View: 45}), "apply")
+	l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{item(2, "a", "v2")}, View: 45}), "apply a")
+}
+
+func TestPromotion_ContinuesTheStore(t *testing.T) {
+	for name, predecessor := range map[string]uint64{"planned": 100, "with a lag of what others have": 90} {
+		t.Run(name, func(t *testing.T) {
+			l := newFollower(t, Mirror)
+			got := l.welcome(promoted(predecessor))
+			l.expect(got, "event StoreContinued")
+			l.expectNone(got, "event HoldStarted")
+			if l.peer.Status().StoreHoldID != "" || l.peer.Status().Other != promotedStore {
+				t.Errorf("%+v", l.peer.Status())
+			}
+			update := item(1, "a", "v2")
+			update.Revision = 41
+			l.expect(l.receive(Delta{Scope: "s", Items: []DeltaItem{update}, View: 41}), "apply a")
+			if apply := l.last[len(l.last)-1].(Apply); apply.SourceGeneration != 2 || apply.StoreUntrusted {
+				t.Errorf("%+v", apply)
+			}
+			l.expect(l.gone(2, "b"), "remove b")
+			if seen := l.hello().Seen[0].Revision; seen > promotedStore.Revision {
+				t.Errorf("the hub is to wait for revision %d, but it is at %d", seen, promotedStore.Revision)
+			}
+		})
+	}
+}
+
+// Object b came from a revision that the promoted hub has not received.
+func TestPromotion_HoldsWhatTheHubMayLack(t *testing.T) {
+	begin := func(t *testing.T) *peerHarness {
+		t.Helper()
+		l := newFollower(t, Mirror)
+		got := l.welcome(promoted(85))
+		l.expect(got, "event HoldStarted")
+		l.expectNone(got, "event StoreContinued")
+		return l
+	}
+	t.Run("updates", func(t *testing.T) {
+		l := begin(t)
+		l.expect(l.delta(1, "a", "v2"), "apply a")
+		held := l.delta(2, "b", "v0")
+		l.expectNone(held, "apply")
+		l.expect(held, "ack b Held")
+		l.expect(l.delta(3, "c", "v1"), "apply c")
+	})
+	t.Run("deletions", func(t *testing.T) {
+		l := begin(t)
+		l.expect(l.gone(1, "a"), "remove a")
+		held := l.gone(2, "b")
+		l.expectNone(held, "remove")
+		l.expect(held, "ack b Held")
+	})
+	t.Run("absence", func(t *testing.T) {
+		l := newFollower(t, Mirror)
+		for _, name := range []string{"c", "d", "e"} {
+			l.observeFrom(name, "v1", 0, 70)
+		}
+		l.welcome(promoted(85))
+		got := l.round(100, "c", "v1", "d", "v1", "e", "v1")
+		l.expect(got, "remove a")
+		l.expectNone(got, "remove b")
+		if l.peer.Status().Scopes[0].Held != 1 {
+			t.Error("it is not held")
+		}
+	})
+	t.Run("commands", func(t *testing.T) {
+		l := newPeerHarness(t, Config{KnownStore: hubStore, KnownGeneration: firstGeneration,
+			Scopes: []ScopeConfig{{Name: "s", Role: Replica}, {Name: "command", Role: Replica, Style: OneShot}}})
+		l.step(View{Scope: "command", Complete: true})
+		l.observeFrom("b", "v1", 0, 90)
+		l.welcome(promoted(85))
+		got := l.receive(Delta{Scope: "command", Items: []DeltaItem{item(1, "c", "sync")}})
+		l.expectNone(got, "apply")
+		l.expect(got, "ack c Held")
+	})
+	t.Run("until a user confirms", func(t *testing.T) {
+		l := begin(t)
+		l.delta(1, "b", "v0")
+		l.expect(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "event StoreAccepted")
+		l.expect(l.delta(2, "b", "v0"), "apply b")
+		if l.peer.Status().Other != promotedStore {
+			t.Errorf("%+v", l.peer.Status().Other)
+		}
+	})
+	t.Run("in the next session", func(t *testing.T) {
+		l := begin(t)
+		l.delta(1, "a", "v2")
+		l.step(Applied{Scope: "s", Key: Key{Name: "a"}, Ticket: l.peer.replicas["s"].get(Key{Name: "a"}).ticket, Written: true,
+			Stored: VersionOf([]byte("v2")), SourceRevision: 95, SourceGeneration: 2})
+		l.close()
+		again := promoted(85)
+		again.Store.Revision++
+		l.expect(l.welcome(again), "event HoldStarted")
+		l.expect(l.delta(1, "a", "v3"), "apply a")
+		l.expect(l.delta(2, "b", "v0"), "ack b Held")
+	})
+	t.Run("and all if its store regresses", func(t *testing.T) {
+		l := begin(t)
+		l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v1")}, Revision: 60})
+		l.close()
+		regressed := promoted(85)
+		regressed.Store.Revision = 59
+		l.welcome(regressed)
+		l.expect(l.delta(1, "a", "v2"), "ack a Held")
+	})
+	t.Run("also of objects that appear", func(t *testing.T) {
+		l := begin(t)
+		l.observeFrom("c", "v1", 0, 99)
+		l.expect(l.delta(1, "c", "v0"), "ack c Held")
+		l.observeFrom("d", "v1", 2, 99)
+		l.expect(l.delta(2, "d", "v2"), "apply d")
+	})
+	t.Run("not of objects that are created again", func(t *testing.T) {
+		l := begin(t)
+		l.expect(l.delta(1, "b", "v0"), "ack b Held")
+		l.step(ObjectGone{Scope: "s", Key: Key{Name: "b"}})
+		l.expect(l.delta(2, "b", "v0"), "apply b")
+		l.applied("b", "v0", "")
+		l.expect(l.delta(3, "b", "v2"), "apply b")
+	})
+	t.Run("also of objects without a revision", func(t *testing.T) {
+		l := newFollower(t, Mirror)
+		l.observeFrom("c", "v1", 0, 0)
+		l.welcome(promoted(100))
+		l.expect(l.delta(1, "c", "v0"), "ack c Held")
+		l.expect(l.delta(2, "b", "v2"), "apply b")
+	})
+	t.Run("also if not all objects are read", func(t *testing.T) {
+		l := newFollower(t, Mirror)
+		l.step(View{Scope: "s"})
+		l.expectNone(l.welcome(promoted(100)), "event StoreContinued")
+	})
+}
+
+// After a second promotion, objects of the first hub have revisions that mean nothing in the store of the second.
+func TestPromotion_EarlierGenerationsAreCovered(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: 2}})
+	l.observeFrom("a", "v1", 0, 90)
+	l.observeFrom("b", "v1", 2, 38)
+	back := Welcome{PrincipalUID: hubIdentity, HubGeneration: 3, Store: hubStore, Predecessor: Store{UID: promotedStore.UID, Revision: 40}}
+	l.expect(l.welcome(back), "event StoreContinued")
+}
+
+// A store is trusted only as the successor of the one that the agent knows.
+func TestPromotion_OtherStoresAreUntrusted(t *testing.T) {
+	for name, change := range map[string]func(*peerHarness, *Welcome){
+		"of another predecessor":           func(_ *peerHarness, m *Welcome) { m.Predecessor.UID = "other" },
+		"without a predecessor":            func(_ *peerHarness, m *Welcome) { m.Predecessor = Store{} },
+		"that has received nothing":        func(_ *peerHarness, m *Welcome) { m.Predecessor.Revision = 0 },
+		"of the same generation":           func(_ *peerHarness, m *Welcome) { m.HubGeneration = 1 },
+		"that is the same one":             func(_ *peerHarness, m *Welcome) { m.Store = Store{UID: hubStore.UID, Revision: 50} },
+		"of another hub":                   func(_ *peerHarness, m *Welcome) { m.PrincipalUID = "other" },
+		"of a hub that was untrusted":      func(l *peerHarness, _ *Welcome) { l.step(Remembered{Store: hubStore, StoreUntrusted: true}) },
+		"of a process that did not see it": func(l *peerHarness, _ *Welcome) { l.peer.generation.Number, l.peer.storeUntrusted = 2, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newFollower(t, Mirror)
+			m := promoted(100)
+			change(l, &m)
+			l.expect(l.welcome(m), "event HoldStarted")
+			l.expect(l.delta(1, "a", "v2"), "ack a Held")
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+)
+
+// Spreader keeps the agents evenly spread over the principal replicas. A replica that has more sessions than its share
+// asks some of its agents to connect again. The Service in front of the replicas then selects one for each of them.
+//
+// The replicas need no agreement: each one knows the numbers of the others from their Leases, and only a replica with more
+// than its share acts. A number can be as old as a renewal of the Lease, which is the shortest pause between two rounds.
+type Spreader struct {
+	replicas *Replicas
+	sessions func() []SpreadSession
+	log      *slog.Logger
+	moved    atomic.Uint64
+}
+
+// SpreadSession is a session of this replica.
+type SpreadSession struct {
+	Since time.Time
+	Used  bool   // a user has a log, a terminal or a request open
+	Move  func() // asks the agent to connect again
+}
+
+const (
+	// youngestMoved protects sessions that have just begun: the agent was moved here, or compares its objects.
+	youngestMoved = time.Minute
+
+	longestSpreadPause = time.Hour
+)
+
+// NewSpreader returns a Spreader. sessions returns the sessions of this replica.
+func NewSpreader(replicas *Replicas, sessions func() []SpreadSession, log *slog.Logger) *Spreader {
+	return &Spreader{replicas: replicas, sessions: sessions, log: log}
+}
+
+// Moved returns how many agents were asked to connect to another replica.
+func (s *Spreader) Moved() uint64 { return s.moved.Load() }
+
+// Run spreads agents until ctx ends. If a load balancer sends agents back to the replica that they came from, rounds have
+// no effect, and the pauses between them grow.
+func (s *Spreader) Run(ctx context.Context) error {
+	pause, before, asked := backoff.Backoff{Min: leaseRenewal, Max: longestSpreadPause}, 0, 0
+	for backoff.Sleep(ctx, pause.Next()) {
+		excess := s.excess()
+		if excess == 0 || 4*(before-excess) >= asked { // with two replicas, half of the agents return
+			pause.Reset()
+		}
+		before, asked = excess, s.round(ctx, excess)
+	}
+	return nil
+}
+
+// excess returns how many sessions this replica has beyond its share. It is 0 while the difference does not matter.
+func (s *Spreader) excess() int {
+	own, others := len(s.sessions()), s.replicas.sessionsOfOthers()
+	total := own
+	for _, n := range others {
+		total += n
+	}
+	share := (total + len(others)) / (len(others) + 1) // rounded up
+	if len(others) == 0 || own <= share+max(1, share/10) {
+		return 0
+	}
+	return own - share
+}
+
+// round asks agents to connect again, one after the other during one renewal, and returns their number. Each costs a TLS
+// handshake and two writes of the Agent's status.
+func (s *Spreader) round(ctx context.Context, excess int) int {
+	sessions := s.sessions()
+	chosen := chooseSessions(sessions, min(excess, max(20, len(sessions)/10)), time.Now())
+	if len(chosen) > 0 {
+		s.log.InfoContext(ctx, "Asking agents to connect to another principal replica", "agents", len(chosen), "excess", excess)
+	}
+	for _, session := range chosen {
+		session.Move()
+		s.moved.Add(1)
+		if !backoff.Sleep(ctx, leaseRenewal/time.Duration(len(chosen))) {
+			break
+		}
+	}
+	return len(chosen)
+}
+
+// chooseSessions returns up to n sessions: those that users do not use, then the oldest.
+func chooseSessions(sessions []SpreadSession, n int, now time.Time) []SpreadSession {
+	sessions = slices.DeleteFunc(slices.Clone(sessions), func(a SpreadSession) bool { return now.Sub(a.Since) < youngestMoved })
+	slices.SortStableFunc(sessions, func(a, b SpreadSession) int {
+		if a.Used != b.Used {
+			if a.Used {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano())
+	})
+	return sessions[:min(n, len(sessions))]
+}

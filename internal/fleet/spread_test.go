@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// spreadHub has principal replicas, agents, and a Service that selects a replica for each connection.
+type spreadHub struct {
+	t         *testing.T
+	spreaders []*Spreader
+	replicas  []*Replicas
+	selects   func(from int) int
+	revision  int
+
+	mu       sync.Mutex
+	sessions [][]SpreadSession
+}
+
+func newSpreadHub(t *testing.T, counts ...int) *spreadHub {
+	t.Helper()
+	random := rand.New(rand.NewPCG(1, 2))
+	h := &spreadHub{t: t, sessions: make([][]SpreadSession, len(counts)), selects: func(int) int { return random.IntN(len(counts)) }}
+	for i, n := range counts {
+		h.replicas = append(h.replicas, NewReplicas(nil, nil, "argocd", fmt.Sprint("p-", i), "", slog.New(slog.DiscardHandler)))
+		h.spreaders = append(h.spreaders, NewSpreader(h.replicas[i], func() []SpreadSession { return h.of(i) }, slog.New(slog.DiscardHandler)))
+		for range n {
+			h.connect(i, false)
+		}
+	}
+	return h
+}
+
+func (h *spreadHub) of(replica int) []SpreadSession {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.sessions[replica])
+}
+
+func (h *spreadHub) connect(to int, used bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	since := time.Now()
+	h.sessions[to] = append(h.sessions[to], SpreadSession{Since: since, Used: used, Move: func() {
+		h.mu.Lock()
+		i := slices.IndexFunc(h.sessions[to], func(s SpreadSession) bool { return s.Since.Equal(since) && s.Used == used })
+		h.sessions[to] = slices.Delete(h.sessions[to], i, i+1)
+		h.mu.Unlock()
+		h.connect(h.selects(to), used)
+	}})
+}
+
+// renew writes the Leases. A replica without agents that it accepts has no number.
+func (h *spreadHub) renew(accepting ...bool) {
+	h.t.Helper()
+	var leases []*kind.Object
+	for i := range h.replicas {
+		share := `{"Settings":"s1"}`
+		if len(accepting) == 0 || accepting[i] {
+			share = fmt.Sprintf(`{"Settings":"s1","Sessions":%d}`, len(h.of(i)))
+		}
+		h.revision++
+		leases = append(leases, parsed(h.t, map[string]any{"metadata": map[string]any{"name": fmt.Sprint("l-", i), "namespace": "argocd", "resourceVersion": fmt.Sprint(h.revision),
+			"annotations": map[string]string{replicaAnnotation: fmt.Sprint("p-", i), fleetAnnotation: share}}}))
+	}
+	for _, r := range h.replicas {
+		if err := r.Apply(h.t.Context(), reconcile.List{Resource: kube.Leases, Objects: leases}); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *spreadHub) counts() (all []int) {
+	for i := range h.replicas {
+		all = append(all, len(h.of(i)))
+	}
+	return all
+}
+
+// run runs one round of each replica after each renewal of the Leases.
+func (h *spreadHub) run(renewals int) {
+	for range renewals {
+		h.renew()
+		time.Sleep(leaseRenewal)
+		for _, s := range h.spreaders {
+			s.round(h.t.Context(), s.excess())
+		}
+	}
+}
+
+// After a rollout or a scale-out one replica is empty. It gets its share, and then nothing moves any longer.
+func TestSpread_FillsEmptyReplica(t *testing.T) {
+	for _, counts := range [][]int{{500, 500, 0}, {1000, 0}, {0, 0, 0, 4000}, {5, 0}} {
+		t.Run(fmt.Sprint(counts), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newSpreadHub(t, counts...)
+				time.Sleep(youngestMoved)
+				h.run(30)
+				total, moved := 0, uint64(0)
+				for _, n := range h.counts() {
+					total += n
+				}
+				for i, n := range h.counts() {
+					if share := total/len(counts) + 1; n > share+max(1, share/10) {
+						t.Errorf("replica %d has %d of %d sessions: %v", i, n, total, h.counts())
+					}
+					moved += h.spreaders[i].Moved()
+				}
+				h.run(30)
+				after := uint64(0)
+				for _, s := range h.spreaders {
+					after += s.Moved()
+				}
+				if after != moved {
+					t.Errorf("%d more agents moved after the sessions were spread", after-moved)
+				}
+				t.Logf("%v → %v with %d moves", counts, h.counts(), moved)
+			})
+		})
+	}
+}
+
+func TestSpread_DoesNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		counts    []int
+		accepting []bool
+	}{
+		"one replica":               {[]int{100}, nil},
+		"even":                      {[]int{100, 95, 104}, nil},
+		"the other is not ready":    {[]int{100, 0}, []bool{true, false}},
+		"the empty one starts":      {[]int{100, 100, 0}, []bool{true, true, false}},
+		"this one has fewer agents": {[]int{0, 100}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newSpreadHub(t, test.counts...)
+				time.Sleep(youngestMoved)
+				h.renew(test.accepting...)
+				if n := h.spreaders[0].excess(); n != 0 {
+					t.Errorf("%d sessions are too many", n)
+				}
+			})
+		})
+	}
+}
+
+// Sessions that users use move last, and sessions that have just begun do not move.
+func TestSpread_ChoosesSessions(t *testing.T) {
+	now := time.Now()
+	session := func(age time.Duration, used bool) SpreadSession {
+		return SpreadSession{Since: now.Add(-age), Used: used}
+	}
+	all := []SpreadSession{session(time.Hour, true), session(time.Second, false), session(2*time.Minute, false), session(5*time.Minute, false)}
+	var got []string
+	for _, s := range chooseSessions(all, 10, now) {
+		got = append(got, fmt.Sprint(now.Sub(s.Since), " ", s.Used))
+	}
+	if want := []string{"5m0s false", "2m0s false", "1h0m0s true"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if n := len(chooseSessions(all, 1, now)); n != 1 {
+		t.Errorf("%d sessions instead of 1", n)
+	}
+}
+
+// A load balancer can send every agent back to the same replica. The replica asks them ever more rarely.
+func TestSpread_GivesUpIfAgentsReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSpreadHub(t, 100, 0)
+		h.selects = func(from int) int { return from }
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = h.spreaders[0].Run(ctx) })
+		elapse := func(d time.Duration) {
+			time.Sleep(time.Second) // not at the same time as Run
+			for range d / leaseRenewal {
+				h.renew()
+				time.Sleep(leaseRenewal)
+			}
+		}
+		elapse(time.Hour)
+		first := h.spreaders[0].Moved()
+		elapse(5 * time.Hour)
+		cancel()
+		running.Wait()
+		if more := h.spreaders[0].Moved() - first; first == 0 || more > 6*20 {
+			t.Errorf("%d agents moved in the first hour, %d in the next five", first, more)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package principal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
+)
+
+// process is what this process runs.
+type process struct {
+	hub       hub
+	principal *principal // nil if the state of the hub forbids to serve agents
+}
+
+// hub is the cluster of a principal and its state among the hubs of its group.
+type hub struct {
+	clusterUID string
+	state      hubstate.State
+	invalid    error // why the state is not known
+}
+
+// hubOf reads the state from its ConfigMap, which may be nil.
+func hubOf(o *kind.Object, clusterUID string) hub {
+	h := hub{clusterUID: clusterUID}
+	h.state, h.invalid = hubstate.Of(o, clusterUID)
+	return h
+}
+
+// refusal returns why this hub serves no agents, or nil. An unknown state could be that of a standby.
+func (h hub) refusal() error {
+	if h.invalid == nil && h.state.Role == hubstate.Standby {
+		return errors.New("this hub is a standby: agents connect to the active hub")
+	}
+	return h.invalid
+}
+
+// same reports whether a process need not start again. A standby updates its predecessor all the time.
+func (h hub) same(other hub) bool {
+	if h.invalid != nil || other.invalid != nil {
+		return h.invalid != nil && other.invalid != nil && h.invalid.Error() == other.invalid.Error()
+	}
+	if h.state.Role == hubstate.Standby {
+		other.state.Predecessor = h.state.Predecessor
+	}
+	return h.state == other.state
+}
+
+func (h hub) String() string {
+	if h.invalid != nil {
+		return h.invalid.Error()
+	}
+	return fmt.Sprintf("%s, generation %d, identity %s", h.state.Role, h.state.Generation, h.state.Identity)
+}
+
+func (h hub) log(log *slog.Logger) *slog.Logger {
+	return log.With("cluster", h.clusterUID, "identity", h.state.Identity, "role", string(h.state.Role), "generation", h.state.Generation)
+}
+
+// sink returns a sink of ConfigMaps that calls restart if the state is another one. All parts of a principal use the state
+// that they started with.
+func (h hub) sink(restart func(error)) kube.Sink {
+	return kube.ObjectSink(hubstate.ConfigMap, func(_ context.Context, o *kind.Object) {
+		if is := hubOf(o, h.clusterUID); !h.same(is) {
+			restart(fmt.Errorf("the state of the hub changed from (%s) to (%s): start again", h, is))
+		}
+	})
+}
+
+func (h hub) metric() observe.Metric {
+	return observe.Metric{Name: metricPrefix + "_hub_generation", Help: "Generation of this hub among the hubs of its group, with its role.",
+		Samples: []observe.Sample{{Labels: []string{"role", string(h.state.Role)}, Value: float64(h.state.Generation)}}}
+}
+
+// startIdle starts what a process without a principal runs. It writes nothing. It reads certificates, so that agents can
+// connect and get the reason, and the state of the hub.
+func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, restart func(error)) {
+	for _, unused := range []net.Listener{cfg.Live.Resource, cfg.Live.Redis, cfg.Search.Listener} {
+		if unused != nil {
+			_ = unused.Close()
+		}
+	}
+	runner := kube.NewRunner(client, kube.RunnerConfig{Parallel: 1, Jitter: cfg.Jitter, Log: cfg.Log,
+		Reconciler: reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: h.clusterUID})})
+	runner.Watch(kube.Watch{Resource: kind.ConfigMaps, Namespace: cfg.Namespace, Name: hubstate.ConfigMap}, h.sink(restart))
+	runner.WatchSecrets(cfg.PKINamespace, cfg.Secrets)
+	start("hub state", func(ctx context.Context) error { return runner.Run(ctx, kube.Handlers{}) })
+	if cfg.MetricsListener != nil {
+		start("metrics", func(ctx context.Context) error {
+			return observe.Serve(ctx, cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{Prefix: metricPrefix, Version: cfg.Version, Commit: cfg.Commit, Date: cfg.Date,
+				Gather: func(context.Context) ([]observe.Metric, error) { return []observe.Metric{h.metric()}, nil }}))
+		})
+	}
+}
+
+// waitForHub waits until the API server responds. It returns the cluster and the state of the hub.
+func waitForHub(ctx context.Context, c *kube.Client, namespace string, log *slog.Logger) (hub, error) {
+	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
+	var logged logonce.One
+	for {
+		h, err := readHub(ctx, c, namespace)
+		if err == nil {
+			return h, nil
+		}
+		if logged.Changed(err.Error()) {
+			log.WarnContext(ctx, "Waiting for the API server", "error", err)
+		}
+		if !backoff.Sleep(ctx, pause.Next()) {
+			return hub{}, context.Cause(ctx)
+		}
+	}
+}
+
+func readHub(ctx context.Context, c *kube.Client, namespace string) (hub, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	uid, err := c.ClusterUID(ctx)
+	if err != nil {
+		return hub{}, err
+	}
+	h := hub{clusterUID: uid}
+	h.state, _, err = hubstate.Read(ctx, c, namespace, uid)
+	if errors.As(err, new(*hubstate.InvalidError)) {
+		h.invalid, err = err, nil
+	}
+	return h, err
+}

@@ -1,0 +1,35 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+)
+
+// agentReplicas returns what an agent has of the objects of a hub, for a hub that lost them. They include credentials of
+// repositories, so the caller must be able to get all Secrets in the namespace of Argo CD.
+func (s *Server) agentReplicas(ctx context.Context, c caller, r request) (any, error) {
+	if c.only != nil {
+		return nil, errOneApplication
+	}
+	if err := kind.ValidateAgentName(r.agent); err != nil {
+		return nil, &httpError{http.StatusBadRequest, "the path has no valid name of an agent"}
+	}
+	reviewing, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	ok, err := s.access.reviewAccess(reviewing, c, kube.Access{Verb: "get", Resource: kind.Secrets.Plural, Namespace: s.cfg.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, &httpError{http.StatusForbidden, fmt.Sprintf("user %q cannot get Secrets in namespace %s", c.user.Name, s.cfg.Namespace)}
+	}
+	page, err := s.cfg.Replicas(ctx, r.agent, r.hub, r.after)
+	if err != nil {
+		return nil, &httpError{http.StatusBadGateway, err.Error()}
+	}
+	return page, nil
+}

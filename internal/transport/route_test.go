@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+)
+
+func TestRoute_TriesAddressesInOrder(t *testing.T) {
+	const s = time.Second
+	refused := func(after time.Duration) error { return &RefusedError{Code: engine.Overloaded, RetryAfter: after} }
+	back := &ByeError{Code: engine.Reconnect, Local: true}
+	broken := errors.New("broken")
+	r := newRoute(3, func() float64 { return 1 })
+	for i, step := range []struct {
+		from   int // the address that is dialed
+		opened bool
+		lasted time.Duration
+		ended  error
+		want   time.Duration
+	}{
+		{0, false, 0, broken, s / 2},
+		{1, false, 0, broken, s / 2},
+		{2, false, 0, broken, s / 2}, // all have failed: the pause begins to double
+		{0, false, 0, refused(40 * s), s / 2},
+		{1, false, 0, broken, s / 2},
+		{2, false, 0, broken, 41 * s}, // also the pause that the first has requested
+		{0, false, 0, broken, s / 2},
+		{1, true, time.Hour, broken, s / 2}, // a session is continued at its address
+		{1, false, 0, broken, s / 2},
+		{2, false, 0, broken, s / 2},
+		{0, false, 0, broken, 1 * s},
+		{1, true, time.Hour, back, s / 2},
+		{0, true, time.Hour, &ByeError{Code: engine.Reconnect}, s / 2}, // to another principal replica of the same hub
+		{0, false, 0, broken, s / 2},
+	} {
+		if r.current != step.from {
+			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.current, step.from)
+		}
+		if got := r.next(step.opened, step.lasted, step.ended); got != step.want {
+			t.Errorf("step %d: pause %s instead of %s", i, got, step.want)
+		}
+	}
+}
+
+// Agents that lost a hub together reach the next one at different times.
+func TestRoute_SpreadsAgentsOverTime(t *testing.T) {
+	var jitter float64
+	r := newRoute(2, func() float64 { return jitter })
+	for _, step := range []struct {
+		jitter float64
+		want   time.Duration
+	}{{0, 0}, {0.5, 250 * time.Millisecond}, {1, 500 * time.Millisecond}} {
+		jitter = step.jitter
+		r.current, r.failed = 0, 0
+		if got := r.next(false, 0, errors.New("broken")); got != step.want {
+			t.Errorf("jitter %v: pause %s instead of %s", step.jitter, got, step.want)
+		}
+		r.returns.Reset()
+		if got := r.returns.Next(); got != 5*time.Minute+time.Duration(step.jitter*float64(5*time.Minute)) {
+			t.Errorf("jitter %v: return after %s", step.jitter, got)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/argocd-agent/argocd-agent/lab"
+)
+
+// lostHub is a hub that loses everything. Its identity is not the UID of its cluster, so that the identity is lost too.
+type lostHub struct {
+	*testEnv
+	empty string // snapshot of etcd
+	reach []string
+}
+
+const lostIdentity = "11111111-2222-3333-4444-555555555555"
+
+func newLostHub(t *testing.T, s setup) *lostHub {
+	t.Helper()
+	w := newEnv(t, s)
+	t.Cleanup(w.close)
+	port := w.serveSearch(t)
+	h := &lostHub{w, filepath.Join(t.TempDir(), "hub.db"), []string{"--server", "127.0.0.1:" + port, "--server-ca", w.pki.file}}
+	if err := w.hub.Snapshot(t.Context(), h.empty); err != nil {
+		t.Fatal(err)
+	}
+	w.hub.configMap("argocd-agent-hub").create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"data": map[string]any{"identity": lostIdentity, "role": "active", "generation": "1"}})
+	w.start(t)
+	return h
+}
+
+// lose replaces the content of the hub by that before the first agent.
+func (h *lostHub) lose(t *testing.T) {
+	t.Helper()
+	h.principal.kill(t)
+	if err := h.hub.Restore(t.Context(), h.empty); err != nil {
+		t.Fatal(err)
+	}
+	h.principal.start(t)
+	h.connected(t)
+}
+
+// rebuildPlan is the output of hub rebuild.
+type rebuildPlan struct {
+	Identity    string
+	Objects     []struct{ Kind, Namespace, Name, Action, Detail string }
+	Differences []any
+	Agents      []struct{ Name, State, Detail string }
+}
+
+func (h *lostHub) rebuild(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	return h.hub.tryCtl(t, append(append([]string{"hub", "rebuild"}, h.reach...), args...)...)
+}
+
+// plan waits for a plan without differences.
+func (h *lostHub) plan(t *testing.T) (plan rebuildPlan) {
+	t.Helper()
+	await(t, "a plan without differences", func() error {
+		out, err := h.rebuild(t, "-o", "json")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return json.Unmarshal([]byte(out), &plan)
+	})
+	return plan
+}
+
+func (p rebuildPlan) actions() map[string]string {
+	out := map[string]string{}
+	for _, o := range p.Objects {
+		out[o.Kind+" "+o.Namespace+"/"+o.Name] = o.Action
+	}
+	return out
+}
+
+// apply creates the objects. The principal ends because its identity changes, and is started again as Kubernetes does.
+func (h *lostHub) apply(t *testing.T) {
+	t.Helper()
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		out, err := h.rebuild(t, "--apply", "--yes")
+		done <- result{out, err}
+	}()
+	h.principal.wait(t)
+	h.principal.start(t)
+	if got := <-done; got.err != nil {
+		t.Fatalf("hub rebuild --apply: %v\n%s", got.err, got.out)
+	}
+}
+
+// content returns the parts of an object that users write.
+func content(u *unstructured.Unstructured) map[string]any {
+	out := map[string]any{"spec": u.Object["spec"], "data": u.Object["data"], "labels": u.GetLabels(), "finalizers": u.GetFinalizers()}
+	annotations := maps.Clone(u.GetAnnotations())
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		return strings.HasPrefix(key, "argocd-agent.argoproj-labs.io/") || key == "argocd.argoproj.io/source-uid" || key == "argocd.argoproj.io/principal-uid"
+	})
+	if len(annotations) > 0 {
+		out["annotations"] = annotations
+	}
+	return out
+}
+
+func jsonOf(t *testing.T, value any) string {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// written identifies what is written to an object of a workload cluster, except its status.
+func written(t *testing.T, o object) string {
+	t.Helper()
+	u := o.get(t)
+	if u == nil {
+		return "absent"
+	}
+	generation := u.GetGeneration()
+	if o.kind == applications {
+		generation = 0 // a status changes it
+	}
+	return jsonOf(t, []any{u.GetUID(), generation, u.GetAnnotations(), content(u)})
+}
+
+func TestRebuild_RestoresEveryObject(t *testing.T) {
+	h := newLostHub(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{
+		{Name: "managed", Role: lab.Managed}, {Name: "second", Role: lab.Managed}, {Name: "autonomous", Role: lab.Autonomous}}}),
+		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "second", cluster: "second", mode: "managed"},
+			{name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+	first, second := h.agents["managed"].spoke, h.agents["second"].spoke
+	project := func(spec string) map[string]any {
+		var object map[string]any
+		if err := json.Unmarshal([]byte(`{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"labels":{"team":"x"}},"spec":`+spec+`}`), &object); err != nil {
+			t.Fatal(err)
+		}
+		return object
+	}
+	h.hub.project("shop").create(t, project(`{"description":"d","sourceRepos":["https://git.example/*"],"destinations":[{"name":"managed","namespace":"x"},{"name":"second","namespace":"y-*"}],
+		"sourceNamespaces":["managed","second"],"clusterResourceWhitelist":[{"group":"","kind":"Namespace"}],"syncWindows":[{"kind":"deny","schedule":"0 0 1 1 *","duration":"1h","clusters":["second"]}]}`))
+	h.hub.project("west").create(t, project(`{"sourceRepos":["*"],"destinations":[{"name":"second","namespace":"*"}],"sourceNamespaces":["second"],"roles":[{"name":"lost"}]}`))
+	h.hub.app("managed", "web").create(t, appSpec{repo: "https://git.example/x", project: "shop", destination: "managed", namespace: "x", cascade: true, automated: true,
+		labels: map[string]string{"l": "1"}, annotations: map[string]string{"note": "n"}}.object())
+	h.hub.app("managed", "plain").create(t, simple("managed"))
+	h.hub.app("second", "web").create(t, appSpec{repo: "https://git.example/x", project: "shop", destination: "second", namespace: "y-1"}.object())
+	h.hub.app("second", "other").create(t, appSpec{repo: "https://git.example/x", project: "west", destination: "second", namespace: "z"}.object())
+	h.hub.secret("repo").create(t, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"labels": map[string]any{"argocd.argoproj.io/secret-type": "repository"}},
+		"stringData": map[string]any{"url": "https://git.example/x", "project": "shop", "password": "p"}})
+	keys := h.hub.configMap("argocd-gpg-keys-cm")
+	if keys.get(t) == nil {
+		keys.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+	}
+	keys.patch(t, `{"data":{"4AEE18F83AFDEB23":"key"}}`)
+	own := h.agents["autonomous"].spoke
+	own.project("mine").create(t, project(`{"sourceRepos":["*"],"destinations":[{"server":"https://kubernetes.default.svc","namespace":"*"}]}`))
+	own.app(lab.ArgoCDNamespace, "mine").create(t, appSpec{repo: "https://git.example/x", project: "mine", destination: "in-cluster", namespace: "x"}.object())
+
+	onHub := []object{h.hub.app("managed", "web"), h.hub.app("managed", "plain"), h.hub.app("second", "web"), h.hub.app("second", "other"), h.hub.secret("repo"), keys, h.hub.project("shop"), h.hub.project("west")}
+	replicas := []object{own.app(lab.ArgoCDNamespace, "mine")}
+	for site, names := range map[*clusterClient][]string{first: {"web", "plain"}, second: {"web", "other"}} {
+		for _, name := range names {
+			replicas = append(replicas, site.app(lab.ArgoCDNamespace, name))
+		}
+		replicas = append(replicas, site.project("shop"), site.project("default"), site.secret("repo"), site.configMap("argocd-gpg-keys-cm"))
+	}
+	replicas = append(replicas, second.project("west"))
+	for _, o := range replicas {
+		o.becomes(t)
+	}
+	returned := h.hub.app("autonomous", "mine")
+	returned.becomes(t)
+	before, contents := map[string]string{}, map[string]string{}
+	for _, o := range replicas {
+		before[o.String()] = written(t, o)
+	}
+	for _, o := range onHub {
+		contents[o.String()] = jsonOf(t, content(o.get(t)))
+	}
+
+	h.lose(t)
+	returned.becomes(t) // by itself
+	for _, o := range onHub[:4] {
+		o.isAbsent(t)
+	}
+	h.hub.app("default", "users").create(t, simple("elsewhere"))
+	if out, err := h.rebuild(t); err == nil || !strings.Contains(out, "not empty") || !strings.Contains(out, "default/users") {
+		t.Errorf("a hub that is not empty: %v\n%s", err, out)
+	}
+	h.hub.app("default", "users").delete(t)
+
+	plan := h.plan(t)
+	if plan.Identity != lostIdentity {
+		t.Errorf("identity %q", plan.Identity)
+	}
+	want := map[string]string{"application managed/web": "create", "application managed/plain": "create", "application second/web": "create", "application second/other": "create",
+		"appproject argocd/shop": "create", "appproject argocd/west": "create", "appproject argocd/default": "claim", "repository argocd/repo": "create"}
+	for name, action := range want {
+		if got := plan.actions()[name]; got != action {
+			t.Errorf("%s: %q, want %q", name, got, action)
+		}
+	}
+	for _, o := range onHub[:4] { // a plan changes nothing
+		o.isAbsent(t)
+	}
+	h.apply(t)
+	h.connected(t)
+	plan = h.plan(t)
+	for name, action := range plan.actions() {
+		if action != "exists" {
+			t.Errorf("after the rebuild: %s: %s", name, action)
+		}
+	}
+	for _, o := range onHub[:6] {
+		u := o.becomes(t)
+		if got := jsonOf(t, content(u)); got != contents[o.String()] {
+			t.Errorf("%s:\n got %s\nwant %s", o, got, contents[o.String()])
+		}
+	}
+	shop := h.hub.project("shop").get(t)
+	for path, want := range map[string]string{"destinations": `[{"name":"managed","namespace":"x"},{"name":"second","namespace":"y-*"}]`, "sourceNamespaces": `["managed","second"]`, "description": `"d"`,
+		"syncWindows": `[{"clusters":["second"],"duration":"1h","kind":"deny","schedule":"0 0 1 1 *"}]`} {
+		spec, _, _ := unstructured.NestedMap(shop.Object, "spec")
+		if got := jsonOf(t, spec[path]); got != want {
+			t.Errorf("%s of project shop: %s, want %s", path, got, want)
+		}
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		for _, o := range replicas {
+			if got := written(t, o); got != before[o.String()] {
+				t.Errorf("%s, %s was written:\n got %s\nwant %s", when, o, got, before[o.String()])
+			}
+		}
+	}
+	unchanged("after the rebuild")
+
+	var out string
+	await(t, "the confirmation", func() (err error) {
+		out, err = h.rebuild(t, "--confirm", "--yes")
+		return err
+	})
+	for _, agent := range []string{"managed", "second"} {
+		if !strings.Contains(out, "Confirmed for "+agent) {
+			t.Errorf("confirmed: %s", out)
+		}
+		h.hub.agent(agent).becomes(t, func(u *unstructured.Unstructured) error {
+			if holds, _, _ := unstructured.NestedSlice(u.Object, "status", "holds"); len(holds) > 0 {
+				return fmt.Errorf("holds: %v", holds)
+			}
+			return nil
+		})
+	}
+	unchanged("after the confirmation")
+	first.app(lab.ArgoCDNamespace, "plain").becomes(t, func(u *unstructured.Unstructured) error { // its deletion was held for a moment
+		if status := jsonOf(t, u.Object["status"]); strings.Contains(status, "AgentHeldWarning") {
+			return fmt.Errorf("status %s", status)
+		}
+		return nil
+	})
+
+	// The hub works as before.
+	h.hub.app("managed", "plain").patch(t, `{"spec":{"source":{"targetRevision":"v2"}}}`)
+	first.app(lab.ArgoCDNamespace, "plain").becomes(t, func(u *unstructured.Unstructured) error {
+		if got, _, _ := unstructured.NestedString(u.Object, "spec", "source", "targetRevision"); got != "v2" {
+			return fmt.Errorf("revision %s", got)
+		}
+		return nil
+	})
+	h.hub.app("managed", "web").patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
+	first.app(lab.ArgoCDNamespace, "web").becomes(t, operating)
+	h.hub.app("second", "other").delete(t)
+	second.app(lab.ArgoCDNamespace, "other").goes(t)
+	if err := countIs(first, lab.ArgoCDNamespace, 2, "", ""); err != nil {
+		t.Error(err)
+	}
+}
