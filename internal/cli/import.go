@@ -420,10 +420,15 @@ func (p *Program) importConfirm(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	v := view{headings: []string{"OBJECT", "ACTION"}}
+	v := view{headings: []string{"OBJECT", "ACTION", "DETAIL"}}
 	for _, one := range found {
-		v.rows = append(v.rows, []cell{c(one.kind + " " + one.name), {"delete", red}})
+		row := []cell{c(one.kind + " " + one.name), {"delete", red}, c("")}
+		if one.user != "" {
+			row[1], row[2] = c(actKeep), c(one.user+" uses it")
+		}
+		v.rows = append(v.rows, row)
 	}
+	found = slices.DeleteFunc(found, func(l leftover) bool { return l.user != "" })
 	if err := p.show(v); err != nil {
 		return err
 	}

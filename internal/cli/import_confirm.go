@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,11 +19,13 @@ type leftover struct {
 	clustered  bool
 	uid        string
 	version    string
+	user       string // another program that uses it, so that it stays; empty if there is none
 }
 
 var rbacVersion = rbacv1.SchemeGroupVersion
 
-// leftovers returns the objects that only the existing program used. Services are not among them: they lead to our pods.
+// leftovers returns the objects of the existing program. Those without a user are deleted: only the existing program used
+// them. Services are not among them: they lead to our pods.
 func (s *importSide) leftovers(ctx context.Context) ([]leftover, error) {
 	core := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
@@ -31,7 +34,7 @@ func (s *importSide) leftovers(ctx context.Context) ([]leftover, error) {
 	account := pod.ServiceAccountName
 	candidates := []leftover{{kind: "Deployment", name: s.old.Name, resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}}}
 	for _, variable := range pod.Containers[0].Env {
-		if from := variable.ValueFrom; from != nil && from.ConfigMapKeyRef != nil && !slices.ContainsFunc(candidates, func(l leftover) bool { return l.name == from.ConfigMapKeyRef.Name }) {
+		if from := variable.ValueFrom; from != nil && from.ConfigMapKeyRef != nil && !slices.ContainsFunc(candidates, func(l leftover) bool { return l.kind == "ConfigMap" && l.name == from.ConfigMapKeyRef.Name }) {
 			candidates = append(candidates, leftover{kind: "ConfigMap", name: from.ConfigMapKeyRef.Name, resource: core("configmaps")})
 		}
 	}
@@ -56,6 +59,10 @@ func (s *importSide) leftovers(ctx context.Context) ([]leftover, error) {
 		}
 		candidates = append(append(candidates, leftover{kind: "ServiceAccount", name: account, resource: core("serviceaccounts")}), rights...)
 	}
+	users, err := s.users(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var found []leftover
 	for _, one := range candidates {
 		object, err := s.at(one).Get(ctx, one.name, metav1.GetOptions{})
@@ -65,10 +72,108 @@ func (s *importSide) leftovers(ctx context.Context) ([]leftover, error) {
 		if err != nil {
 			return nil, fmt.Errorf("get %s %s: %w", one.kind, one.name, s.explain(err))
 		}
-		one.uid, one.version = string(object.GetUID()), object.GetResourceVersion()
+		one.uid, one.version, one.user = string(object.GetUID()), object.GetResourceVersion(), users[one.kind+" "+one.name]
+		if slices.Contains(rightsKinds, one.kind) {
+			one.user = users["ServiceAccount "+account]
+		}
 		found = append(found, one)
 	}
 	return found, nil
+}
+
+// rightsKinds are the kinds that rights returns.
+var rightsKinds = []string{"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+
+// users returns which other program of the namespace uses a ConfigMap, a Secret or a ServiceAccount, by kind and name. Programs
+// often share them: one ConfigMap can have the settings of principal and agent, or of a proxy for all of Argo CD.
+func (s *importSide) users(ctx context.Context) (map[string]string, error) {
+	found := map[string]string{}
+	add := func(user string, pod *corev1.PodSpec) {
+		for object := range usedBy(pod) {
+			found[object] = user
+		}
+	}
+	deployments, err := s.kube.AppsV1().Deployments(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments: %w", s.explain(err))
+	}
+	for i := range deployments.Items {
+		if d := &deployments.Items[i]; d.Name != s.old.Name {
+			add("Deployment "+d.Name, &d.Spec.Template.Spec)
+		}
+	}
+	stateful, err := s.kube.AppsV1().StatefulSets(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list StatefulSets: %w", s.explain(err))
+	}
+	for i := range stateful.Items {
+		add("StatefulSet "+stateful.Items[i].Name, &stateful.Items[i].Spec.Template.Spec)
+	}
+	daemons, err := s.kube.AppsV1().DaemonSets(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list DaemonSets: %w", s.explain(err))
+	}
+	for i := range daemons.Items {
+		add("DaemonSet "+daemons.Items[i].Name, &daemons.Items[i].Spec.Template.Spec)
+	}
+	jobs, err := s.kube.BatchV1().CronJobs(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list CronJobs: %w", s.explain(err))
+	}
+	for i := range jobs.Items {
+		add("CronJob "+jobs.Items[i].Name, &jobs.Items[i].Spec.JobTemplate.Spec.Template.Spec)
+	}
+	// All pods are of other programs: the existing one has been stopped.
+	pods, err := s.kube.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", s.explain(err))
+	}
+	for i := range pods.Items {
+		add("pod "+pods.Items[i].Name, &pods.Items[i].Spec)
+	}
+	return found, nil
+}
+
+// usedBy returns the ConfigMaps, Secrets and the ServiceAccount that a pod names, as kind and name.
+func usedBy(pod *corev1.PodSpec) map[string]bool {
+	all := map[string]bool{"ServiceAccount " + pod.ServiceAccountName: true}
+	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
+		for _, from := range container.EnvFrom {
+			if from.ConfigMapRef != nil {
+				all["ConfigMap "+from.ConfigMapRef.Name] = true
+			}
+			if from.SecretRef != nil {
+				all["Secret "+from.SecretRef.Name] = true
+			}
+		}
+		for _, variable := range container.Env {
+			if from := variable.ValueFrom; from != nil && from.ConfigMapKeyRef != nil {
+				all["ConfigMap "+from.ConfigMapKeyRef.Name] = true
+			} else if from != nil && from.SecretKeyRef != nil {
+				all["Secret "+from.SecretKeyRef.Name] = true
+			}
+		}
+	}
+	for _, volume := range pod.Volumes {
+		if volume.ConfigMap != nil {
+			all["ConfigMap "+volume.ConfigMap.Name] = true
+		}
+		if volume.Secret != nil {
+			all["Secret "+volume.Secret.SecretName] = true
+		}
+		if volume.Projected == nil {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.ConfigMap != nil {
+				all["ConfigMap "+source.ConfigMap.Name] = true
+			}
+			if source.Secret != nil {
+				all["Secret "+source.Secret.Name] = true
+			}
+		}
+	}
+	return all
 }
 
 // rights returns the roles of a ServiceAccount whose bindings bind nothing else and have its name.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -166,20 +167,28 @@ func (s *importSide) register(ctx context.Context, step func(string, ...any)) er
 func (s *importSide) ensureAgent(ctx context.Context, name string) (*v1alpha1.Agent, error) {
 	a := agents{s.cluster}
 	var agent *v1alpha1.Agent
+	var failed error // of the last attempt
 	// The API server serves a new CRD after a moment.
 	err := poll(ctx, time.Minute, "create agent "+name, func(ctx context.Context) (bool, error) {
 		found, err := a.in().Get(ctx, name, metav1.GetOptions{})
-		if err == nil {
+		switch {
+		case err == nil:
 			agent, err = typed(found)
 			return err == nil, err
+		case notFound(err):
+			agent, err = a.create(ctx, &v1alpha1.Agent{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind},
+				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.namespace}})
+		default:
+			err = a.failed("get agent "+name, name, err)
 		}
-		if !notFound(err) {
-			return false, nil
+		if failed = err; apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			return false, err
 		}
-		agent, err = a.create(ctx, &v1alpha1.Agent{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: a.namespace}})
 		return err == nil, nil
 	})
+	if err != nil && failed != nil && !errors.Is(err, failed) {
+		err = fmt.Errorf("%w (%w)", err, failed)
+	}
 	return agent, err
 }
 

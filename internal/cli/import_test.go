@@ -182,6 +182,8 @@ func importedSide(t *testing.T, objects ...any) (*importSide, *fake.Clientset) {
 		switch o := object.(type) {
 		case *appsv1.Deployment:
 			_, err = client.AppsV1().Deployments("argocd").Create(t.Context(), o, metav1.CreateOptions{})
+		case *appsv1.StatefulSet:
+			_, err = client.AppsV1().StatefulSets("argocd").Create(t.Context(), o, metav1.CreateOptions{})
 		case *appsv1.ReplicaSet:
 			_, err = client.AppsV1().ReplicaSets("argocd").Create(t.Context(), o, metav1.CreateOptions{})
 		case *corev1.Pod:
@@ -378,6 +380,19 @@ func TestImport_SetsModeDespiteConflicts(t *testing.T) {
 	}
 }
 
+// A missing permission is reported at once, with the reason.
+func TestImport_ReportsWhyAnAgentIsNotCreated(t *testing.T) {
+	s, _ := importedSide(t)
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	client.PrependReactor("create", "agents", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(agentResource.GroupResource(), "w1", errors.New("not permitted"))
+	})
+	s.dynamic = client
+	if _, err := s.ensureAgent(t.Context(), "w1"); err == nil || !strings.Contains(err.Error(), "not permitted") || !strings.Contains(err.Error(), "request this permission") {
+		t.Error(err)
+	}
+}
+
 // Only bindings that bind nothing else are deleted with a ServiceAccount.
 func TestImport_LeftoversHaveOnlyOwnRoles(t *testing.T) {
 	s, client := importedSide(t)
@@ -415,6 +430,59 @@ func TestImport_LeftoversHaveOnlyOwnRoles(t *testing.T) {
 	}
 	if got := kinds(); len(got) > 0 {
 		t.Errorf("roles of others: %v", got)
+	}
+}
+
+// An object that another program of the namespace uses is not deleted, whatever kind of program that is.
+func TestImport_LeftoversOfOtherProgramsStay(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	params := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-params", Namespace: "argocd"}}
+	jwt := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: jwtSecret, Namespace: "argocd"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "argocd-agent-principal", Namespace: "argocd"}}
+	fromConfigMap := corev1.EnvVar{Name: "MODE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: params.Name}, Key: "agent.mode"}}}
+	template := func(pod corev1.PodSpec) corev1.PodTemplateSpec { return corev1.PodTemplateSpec{Spec: pod} }
+	other := metav1.ObjectMeta{Name: "other"}
+	for name, tc := range map[string]struct {
+		program any
+		kept    string
+	}{
+		"none": {nil, ""},
+		"Deployment with a variable": {&appsv1.Deployment{ObjectMeta: other, Spec: appsv1.DeploymentSpec{
+			Template: template(corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{fromConfigMap}}}})}}, "ConfigMap argocd-agent-params"},
+		"StatefulSet with a volume": {&appsv1.StatefulSet{ObjectMeta: other, Spec: appsv1.StatefulSetSpec{
+			Template: template(corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: jwtSecret}}}}})}}, "Secret argocd-agent-jwt"},
+		"pod with the account": {&corev1.Pod{ObjectMeta: other, Spec: corev1.PodSpec{ServiceAccountName: account.Name}}, "ServiceAccount argocd-agent-principal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := []any{ourDeployment(1)}
+			if tc.program != nil {
+				objects = append(objects, tc.program)
+			}
+			s, _ := importedSide(t, objects...)
+			s.converted, s.old.Spec.Template.Spec.ServiceAccountName = &converted{}, account.Name
+			s.dynamic = dynamicfake.NewSimpleDynamicClient(scheme, params, jwt, account)
+			found, err := s.leftovers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kept, deleted []string
+			for _, one := range found {
+				if one.user != "" {
+					kept = append(kept, one.kind+" "+one.name)
+				} else {
+					deleted = append(deleted, one.kind+" "+one.name)
+				}
+			}
+			if got := strings.Join(kept, ", "); got != tc.kept {
+				t.Errorf("kept: %q, want %q; deleted: %q", got, tc.kept, deleted)
+			}
+			if len(kept)+len(deleted) != 3 {
+				t.Errorf("kept %q, deleted %q", kept, deleted)
+			}
+		})
 	}
 }
 
