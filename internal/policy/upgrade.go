@@ -38,8 +38,8 @@ func (p *Policy) Upgrade(u Upgrade) *ViolationError {
 			return c.violation("upgrade.repository", "the image is of repository %s, only %s is allowed", u.Repository, limit.Repository)
 		case limit.Digests != nil && !slices.Contains(limit.Digests, u.Digest):
 			return c.violation("upgrade.digests", "digest %q is not allowed", u.Digest)
-		case limit.Versions != nil && limit.Digests == nil && u.Digest != "":
-			return c.violation("upgrade.versions", "a digest can name an image of any version: list it in digests")
+		case limit.Digests == nil && u.Digest != "" && (limit.Versions != nil || !limit.Downgrade):
+			return c.violation("upgrade.digests", "digest %s can name an image of any version, also an older one: list it in digests", u.Digest)
 		case !allows(limit.Versions, u.Version):
 			return c.violation("upgrade.versions", "version %s is not allowed", u.Version)
 		case u.Older && !limit.Downgrade:

@@ -101,9 +101,10 @@ type Freeze struct {
 type UpgradePolicy struct {
 	// Repository of the image, without tag. The agent runs no image of another repository.
 	Repository string `json:"repository"`
-	// Versions are globs, such as v0.3.*. If unset, any version. If set, a request with a digest needs Digests.
+	// Versions are globs, such as v0.3.*. If unset, any version.
 	Versions []string `json:"versions,omitempty"`
-	// Digests of images. If set, a request must have one of them.
+	// Digests of images. If set, a request must have one of them. If unset, a request with a digest needs Downgrade
+	// and no Versions, because it can name any version.
 	Digests []string `json:"digests,omitempty"`
 	// Downgrade allows versions that are older than the running one.
 	Downgrade bool `json:"downgrade,omitempty"`
