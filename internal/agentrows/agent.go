@@ -103,7 +103,7 @@ func HubNamespace(agent *v1alpha1.Agent) string { return cmp.Or(agent.Spec.Names
 const certificateReused engine.Code = "CertificateReused"
 
 // refusals are the reasons of condition Connected that an operator must fix.
-var refusals = []engine.Code{engine.NotAllowed, engine.NameTaken, engine.WrongMode, engine.WrongCluster, engine.WrongProtocol, engine.BadMessage, engine.Revoked, certificateReused}
+var refusals = []engine.Code{engine.NotAllowed, engine.NameTaken, engine.WrongMode, engine.WrongCluster, engine.WrongProtocol, engine.WrongHub, engine.HubSuperseded, engine.BadMessage, engine.Revoked, certificateReused}
 
 // refusalOf returns why an agent is refused or its registration is not accepted.
 func refusalOf(agent *v1alpha1.Agent) string {

@@ -36,7 +36,7 @@ func TestRow_ReportsAgent(t *testing.T) {
 	if r := Of(&agent); r.Expires != today.Add(48*time.Hour).Unix() {
 		t.Errorf("expires %d", r.Expires)
 	}
-	for reason, want := range map[string]bool{"Suspended": false, "PrincipalLost": false, "Revoked": true, "WrongProtocol": true, "Unavailable": false} {
+	for reason, want := range map[string]bool{"Suspended": false, "PrincipalLost": false, "Revoked": true, "WrongProtocol": true, "WrongHub": true, "HubSuperseded": true, "Reconnect": false, "Unavailable": false} {
 		agent.Status.Conditions[0].Reason = reason
 		if got := Of(&agent).Refused != ""; got != want {
 			t.Errorf("%s: refused is %v", reason, got)
