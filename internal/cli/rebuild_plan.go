@@ -90,12 +90,19 @@ type agentDivergence struct {
 	divergence
 }
 
+// maxKnownGeneration bounds the generation that an agent reports. The hub gets the next one, and generations are limited: one
+// agent must not leave no room for promotions.
+const maxKnownGeneration = 1 << 20
+
 // blocked returns what prevents --apply and --confirm, or nil.
 func (r *rebuildPlan) blocked() error {
 	var unread, refused []string
 	for _, a := range r.Agents {
 		if a.State == agentUnread {
 			unread = append(unread, a.Name)
+		}
+		if a.known > maxKnownGeneration {
+			return fmt.Errorf("agent %s has objects of generation %d, which no hub can have had: correct annotation %s on its cluster, or name it with --without", a.Name, a.known, kind.SourceGenerationAnnotation)
 		}
 		if a.withheld > 0 {
 			return fmt.Errorf("agent %s withholds %s: an AgentPolicy (liveAccess.secrets) of its cluster forbids credentials, which you can allow for the rebuild, or it has accepted another hub", a.Name, pluralize(a.withheld, "object"))

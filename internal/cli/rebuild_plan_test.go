@@ -3,11 +3,13 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
@@ -112,6 +114,18 @@ func TestRebuildPlan_Decides(t *testing.T) {
 		err := plan.blocked()
 		if c.blocked == "" && err != nil || c.blocked != "" && (err == nil || !strings.Contains(err.Error(), c.blocked)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.blocked)
+		}
+	}
+}
+
+// One agent cannot raise the generation of the hub so far that it can never be promoted again.
+func TestRebuildPlan_GenerationOfAgentIsBounded(t *testing.T) {
+	for known, blocked := range map[uint64]bool{0: false, 7: false, hubstate.MaxGeneration: true, math.MaxUint64: true} {
+		a := agentWith("w1", appPart("web"))
+		a.known = known
+		plan := planOf(t, rebuildFlags{skip: []string{"application/w1/web"}}, nil, a)
+		if err := plan.blocked(); (err != nil && strings.Contains(err.Error(), "--without")) != blocked {
+			t.Errorf("generation %d: %v", known, err)
 		}
 	}
 }
