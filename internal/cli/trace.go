@@ -51,7 +51,7 @@ connected. A stage without a known time shows how to get it.`,
 			}
 			f.pod = agent.Status.Principal
 			var found deliveryOf
-			values := url.Values{"namespace": {app.GetNamespace()}, "name": {app.GetName()}, "uid": {string(app.GetUID())}}
+			values := url.Values{"namespace": {app.GetNamespace()}, "name": {app.GetName()}, "uid": {sentUID(app)}}
 			unknown := a.withSearch(ctx, f, func(s *searchClient) error { return s.get(ctx, "/v1/delivery", "", values, &found) })
 			return p.showTrace(traceOf(app, agent, found.Delivery, unknown))
 		}),
@@ -105,6 +105,16 @@ func (a agents) agentOf(ctx context.Context, app *unstructured.Unstructured) (*v
 		}
 	}
 	return nil, fmt.Errorf("Application %s/%s belongs to no agent: its namespace is that of no agent, and its destination names none", app.GetNamespace(), app.GetName())
+}
+
+// sentUID returns the UID under which the principal sends an Application: its own or, if `hub rebuild` restored it, that of the
+// Application that it replaces.
+func sentUID(app *unstructured.Unstructured) string {
+	annotations := app.GetAnnotations()
+	if annotations[kind.PrincipalUID] == "" || annotations[kind.AgentNameAnnotation] != "" {
+		return string(app.GetUID())
+	}
+	return cmp.Or(annotations[kind.SourceUID], string(app.GetUID()))
 }
 
 // deliveryOf is the response of the search API.

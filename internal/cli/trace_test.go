@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // tracedApplication is an Application that was edited at the start of today and has a status with these times, in seconds.
@@ -129,5 +130,22 @@ func TestTrace_StagesOfLastChange(t *testing.T) {
 	var decoded trace
 	if err := json.Unmarshal(out.Bytes(), &decoded); err != nil || decoded.EditedBy != "argocd-server" || decoded.Seconds != 10 || *decoded.Stages[2].Seconds != 0.2 {
 		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+// The principal sends a restored Application with the UID of the one that it replaces.
+func TestTrace_FindsDeliveriesOfRestoredApplications(t *testing.T) {
+	for want, annotations := range map[string]map[string]string{
+		"own":   nil,
+		"lost":  {kind.PrincipalUID: "hub", kind.SourceUID: "lost"},
+		"own ":  {kind.PrincipalUID: "hub", kind.SourceUID: "spoke", kind.AgentNameAnnotation: "w1"}, // replica of an agent
+		"own  ": {kind.SourceUID: "spoke"},                                                           // copy of an existing installation
+	} {
+		app := &unstructured.Unstructured{}
+		app.SetUID("own")
+		app.SetAnnotations(annotations)
+		if got := sentUID(app); got != strings.TrimSpace(want) {
+			t.Errorf("%v: %s", annotations, got)
+		}
 	}
 }
