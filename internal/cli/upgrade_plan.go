@@ -116,8 +116,8 @@ const (
 	upgradeBroken
 )
 
-// upgradeProgress returns the progress of an agent. It is done only if the agent runs the version and both sides have proved
-// in the session of the new agent that they are in sync. nil: the Agent was deleted.
+// upgradeProgress returns the progress of an agent. It is done only if the agent runs the version, and both sides have proved
+// in its session that they are in sync. nil: the Agent was deleted.
 func upgradeProgress(a *v1alpha1.Agent, to, id string) (result upgradeResult, state, reason string) {
 	if a == nil {
 		return upgradeBroken, upgradeSkipped, "the Agent was deleted"

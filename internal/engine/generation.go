@@ -4,7 +4,7 @@ import "fmt"
 
 // This file decides which hub an agent follows if several hubs have one identity: an active hub and its standby.
 //
-// A promotion increases the generation. An agent does not follow a hub with a lower generation than it has seen, so at most
+// A promotion increases the generation. An agent does not follow a hub with a lower generation than it has seen. So at most
 // one hub at a time writes to it. A process of the agent that has not seen the newer generation does not overwrite what
 // another process wrote for it: each object records the generation that it came from.
 //

@@ -1,5 +1,5 @@
-// Package upgrade lets an agent run another version of itself, and restores the old version if the new one is not in sync
-// with the hub in time.
+// Package upgrade lets an agent run another version of itself. If the new version is not in sync with the hub in time, it
+// restores the old one.
 //
 //   - Whose object. The Deployment belongs to users of the workload cluster. A flag of the agent names it, and the Role of
 //     the agent permits changes of this one only. Of it, only the image of container "agent" and one annotation are changed.
