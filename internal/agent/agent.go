@@ -381,12 +381,18 @@ func (a *agent) report(r reconcile.Report) {
 		}
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
-		level := slog.LevelWarn
+		level, message := slog.LevelWarn, "Hub refused this agent"
+		switch f.Code {
+		case engine.Reconnect, engine.ShuttingDown: // part of normal operation
+			level, message = slog.LevelInfo, "Hub asked this agent to connect again"
+		case engine.WrongHub, engine.HubSuperseded:
+			message = "This agent does not follow the hub"
+		}
 		if !a.refused.Changed(server, why) {
 			level = slog.LevelDebug
 		}
 		a.disconnectReason.set(server, why)
-		a.log.Log(a.ctx, level, "Hub refused this agent", "server", server, "code", f.Code, "reason", f.Message)
+		a.log.Log(a.ctx, level, message, "server", server, "code", f.Code, "reason", f.Message)
 	case engine.Rejected:
 		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.runner.WriteStats().Outage { // it is retried
 			a.log.Debug("Item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)

@@ -1,6 +1,14 @@
 package agent
 
-import "testing"
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
 
 func TestDisconnectReason_NamesEachAddress(t *testing.T) {
 	a := &agent{}
@@ -22,5 +30,25 @@ func TestDisconnectReason_NamesEachAddress(t *testing.T) {
 	a.open.Store(true)
 	if err := a.connected(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A move to another principal replica is no warning. An agent that does not follow a hub was not refused by it.
+func TestReport_NamesTheSideThatEndsASession(t *testing.T) {
+	for code, want := range map[engine.Code]string{
+		engine.WrongMode:     `level=WARN msg="Hub refused this agent"`,
+		engine.HubSuperseded: `level=WARN msg="This agent does not follow the hub"`,
+		engine.WrongHub:      `level=WARN msg="This agent does not follow the hub"`,
+		engine.Reconnect:     `level=INFO msg="Hub asked this agent to connect again"`,
+		engine.ShuttingDown:  `level=INFO msg="Hub asked this agent to connect again"`,
+	} {
+		var out bytes.Buffer
+		a := &agent{ctx: t.Context(), log: slog.New(slog.NewTextHandler(&out, nil))}
+		refused := reconcile.Report{Event: engine.Event{Type: engine.Refused, Code: code, Message: "why"}}
+		a.report(refused)
+		a.report(refused) // is not logged again
+		if got := out.String(); !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%s: %s", code, got)
+		}
 	}
 }
