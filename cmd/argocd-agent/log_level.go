@@ -33,7 +33,7 @@ var levels = map[string]slog.Level{
 const library = "library"
 
 // logComponents are the components that log.
-var logComponents = []string{"agent", "appevents", "audit", "fleet", "identity", "kube", library, "live", "principal", "proxy", "search", "tasks", "trace", "transport", "upgrade"}
+var logComponents = []string{"agent", "appevents", "audit", "fleet", "hublease", "identity", "kube", library, "live", "principal", "proxy", "search", "tasks", "trace", "transport", "upgrade"}
 
 func (l *logLevels) value() pflag.Value {
 	*l = logLevels{all: slog.LevelInfo, written: "info"}

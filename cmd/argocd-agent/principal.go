@@ -32,6 +32,7 @@ type principalSettings struct {
 	shared         principalShared
 	search         principalSearch
 	replicaAddress string
+	hubLease       hubLease
 	agentMebibytes int
 	namespaced     bool
 
@@ -153,6 +154,8 @@ func (s *principalSettings) declare(f *flags) {
 		"Address of this principal replica for the other ones, usually that of the pod. They forward requests for its agents to the "+
 			"port of the resource proxy.").defaultText("requests for agents of other replicas are refused")
 
+	s.hubLease.declare(f)
+
 	s.observeSettings.declare(f, 8000, 8003)
 }
 
@@ -179,6 +182,7 @@ func (s *principalSettings) check(f *flags) {
 	s.live.check(f)
 	s.shared.check(f)
 	s.search.check(f, s.plaintext)
+	s.hubLease.check(f)
 	if s.Replica != "" {
 		f.failIf("replica-name", dnsName(strings.ToLower(s.Replica), validation.IsDNS1123Subdomain))
 	}
@@ -281,6 +285,9 @@ func (s *principalSettings) complete(ctx context.Context, open *listeners) (err 
 		return err
 	}
 	if err = s.search.config(ctx, s.listenHost, open, cfg); err != nil {
+		return err
+	}
+	if cfg.HubLease, err = s.hubLease.config(); err != nil {
 		return err
 	}
 	cfg.MetricsListener, cfg.HealthListener, err = s.listen(ctx, open)

@@ -89,6 +89,7 @@ var packageRules = []packageRule{
 
 	// The state of a hub in its ConfigMap, for the principal and argocd-agentctl.
 	{path: "internal/hubstate", inner: paths(core, "internal/kube")},
+	{path: "internal/hublease", inner: paths(core, "internal/kube", "internal/hubstate", "internal/util"), outer: []string{"k8s.io/client-go/rest"}},
 
 	// Parts of the principal: each does one job with adapters.
 	{path: "internal/tasks", inner: paths("internal/kube", "internal/util"), outer: anyModule},
@@ -103,11 +104,11 @@ var packageRules = []packageRule{
 	{path: "internal/appmetrics", inner: paths(core, "internal/observe")},
 
 	// Assembly: the only packages that import several adapters.
-	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/search", "internal/audit/command", "internal/hubstate"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/principal", inner: paths(core, "internal/wire", adapters, "api", "internal/identity/issue", "internal/identity/revoke", "internal/tasks", "internal/fleet", "internal/live", "internal/appevents", "internal/appmetrics", "internal/search", "internal/audit/command", "internal/hubstate", "internal/hublease"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/agent", inner: paths(core, "internal/policy", "internal/upgrade", "internal/wire", adapters, "api", "internal/audit/command"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/cli", inner: paths(core, "internal/hubstate", "internal/agentrows", "internal/fleetui", "internal/query", "internal/policy", "internal/wire", adapters, "internal/util/cmdline", "internal/existing", "api", "install"), tests: paths("lab"), outer: anyModule},
 	// A command fills a Config, whose fields have types of kind, identity and the proxies.
-	{path: "cmd", inner: paths("internal/principal", "internal/agent", "internal/upgrade", "internal/kube", "internal/cli", "internal/fleet", "internal/fleetui", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/search", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline", "internal/existing"), tests: paths("internal/transport", "lab"), outer: anyModule},
+	{path: "cmd", inner: paths("internal/principal", "internal/hublease", "internal/agent", "internal/upgrade", "internal/kube", "internal/cli", "internal/fleet", "internal/fleetui", "internal/kind", "internal/identity", "internal/identity/issue", "internal/identity/pki", "internal/forward", "internal/live", "internal/search", "internal/proxy", "internal/audit", "internal/trace", "internal/util/cmdline", "internal/existing"), tests: paths("internal/transport", "lab"), outer: anyModule},
 
 	// Manifests that users install, for programs that install them.
 	{path: "install", outer: anyModule},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
+	"github.com/argocd-agent/argocd-agent/internal/hublease"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/issue"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -53,6 +54,9 @@ type Config struct {
 	ResourceProxy       string // host:port in cluster Secrets
 	Replica             string // name of this principal replica; if empty, the host name
 	ReplicaAddress      string // host:port at which other replicas reach the resource proxy; if empty, they cannot
+
+	// HubLease decides which hub of a group is active. If it has no cluster, users do.
+	HubLease hublease.Settings
 
 	// The connection.
 	Listener     net.Listener

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/internal/hublease"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -20,7 +21,8 @@ import (
 // process is what this process runs.
 type process struct {
 	hub       hub
-	principal *principal // nil if the state of the hub forbids to serve agents
+	lease     *hublease.Lease // nil if there is none
+	principal *principal      // nil if the state of the hub forbids to serve agents
 }
 
 // hub is the cluster of a principal and its state among the hubs of its group.
@@ -37,12 +39,42 @@ func hubOf(o *kind.Object, clusterUID string) hub {
 	return h
 }
 
-// refusal returns why this hub serves no agents, or nil. An unknown state could be that of a standby.
-func (h hub) refusal() error {
-	if h.invalid == nil && h.state.Role == hubstate.Standby {
+// refusal returns why this hub serves no agents, or nil. An unknown state could be that of a standby. lease is nil if the hubs
+// have no Lease.
+func (h hub) refusal(lease *hublease.Lease) error {
+	switch {
+	case h.invalid != nil:
+		return h.invalid
+	case h.state.Role == hubstate.Standby:
 		return errors.New("this hub is a standby: agents connect to the active hub")
+	case lease != nil && !lease.Held():
+		return fmt.Errorf("this hub does not hold the Lease of the hubs: %s", lease.Reason())
 	}
-	return h.invalid
+	return nil
+}
+
+// lease returns the Lease of the hubs, or nil. An active hub has tried to get it. It returns an error if the process has to
+// start again.
+func (h hub) lease(ctx context.Context, cfg Config, client *kube.Client) (*hublease.Lease, error) {
+	if cfg.HubLease.Cluster == nil || h.invalid != nil {
+		return nil, nil
+	}
+	lease, err := hublease.New(cfg.HubLease, client, cfg.Namespace, h.clusterUID, h.state, cfg.Log)
+	if err != nil || h.state.Role == hubstate.Standby {
+		return lease, err
+	}
+	return lease, lease.TryHold(ctx)
+}
+
+// waitForLease waits until the process has to start again, with another state or because this hub holds the Lease now.
+func (h hub) waitForLease(ctx context.Context, lease *hublease.Lease) error {
+	if h.state.Role == hubstate.Standby {
+		return lease.Follow(ctx)
+	}
+	if err := lease.Hold(ctx); err != nil {
+		return err
+	}
+	return errors.New("this hub holds the Lease of the hubs: start again")
 }
 
 // same reports whether a process need not start again. A standby updates its predecessor all the time.
@@ -82,9 +114,9 @@ func (h hub) metric() observe.Metric {
 		Samples: []observe.Sample{{Labels: []string{"role", string(h.state.Role)}, Value: float64(h.state.Generation)}}}
 }
 
-// startIdle starts what a process without a principal runs. It writes nothing. It reads certificates, so that agents can
+// startIdle starts what a process without a principal runs. It writes nothing but the Lease of the hubs. It reads certificates, so that agents can
 // connect and get the reason, and the state of the hub.
-func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, restart func(error)) {
+func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, lease *hublease.Lease, restart func(error)) {
 	for _, unused := range []net.Listener{cfg.Live.Resource, cfg.Live.Redis, cfg.Search.Listener} {
 		if unused != nil {
 			_ = unused.Close()
@@ -94,6 +126,9 @@ func startIdle(start func(name string, run func(context.Context) error), cfg Con
 		Reconciler: reconcile.New(reconcile.Config{Side: kind.Hub, ArgoNamespace: cfg.Namespace, ClusterUID: h.clusterUID})})
 	runner.Watch(kube.Watch{Resource: kind.ConfigMaps, Namespace: cfg.Namespace, Name: hubstate.ConfigMap}, h.sink(restart))
 	runner.WatchSecrets(cfg.PKINamespace, cfg.Secrets)
+	if lease != nil {
+		start("hub lease", func(ctx context.Context) error { return h.waitForLease(ctx, lease) })
+	}
 	start("hub state", func(ctx context.Context) error { return runner.Run(ctx, kube.Handlers{}) })
 	if cfg.MetricsListener != nil {
 		start("metrics", func(ctx context.Context) error {

@@ -32,11 +32,14 @@ type hubProcess struct {
 	ended           chan error
 }
 
-func (h *replicated) startOnce() *hubProcess {
+func (h *replicated) startOnce(configure ...func(*Config)) *hubProcess {
 	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &hubProcess{ended: make(chan error, 1)}
 	cfg := h.config("first")
+	for _, f := range configure {
+		f(&cfg)
+	}
 	var err error
 	if cfg.HealthListener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
 		h.t.Fatal(err)

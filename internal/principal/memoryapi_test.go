@@ -62,6 +62,13 @@ func (a *memoryAPI) put(path string, o map[string]any) {
 	a.store(path, o)
 }
 
+// get returns an object, or nil.
+func (a *memoryAPI) get(path string) map[string]any {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.objects[path]
+}
+
 func (a *memoryAPI) currentRevision() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -68,14 +68,19 @@ func Run(ctx context.Context, cfg Config) error {
 		cancel(err)
 	} else {
 		h.log(cfg.Log).InfoContext(ctx, "Starting principal", "namespace", cfg.Namespace, "version", cfg.Version)
-		if refusal := h.refusal(); refusal != nil {
+		if lease, err := h.lease(ctx, cfg, client); err != nil {
+			cancel(err)
+		} else if refusal := h.refusal(lease); refusal != nil {
 			cfg.Log.WarnContext(ctx, "Agents are refused", "reason", refusal)
-			current.Store(&process{hub: h})
-			startIdle(start, cfg, client, h, cancel)
+			current.Store(&process{hub: h, lease: lease})
+			startIdle(start, cfg, client, h, lease, cancel)
 		} else {
 			p := assemble(ctx, cfg, client, h, cancel)
-			current.Store(&process{hub: h, principal: p})
+			current.Store(&process{hub: h, lease: lease, principal: p})
 			p.start(start, func() { stopRefusing(); <-refused })
+			if lease != nil {
+				start("hub lease", lease.Renew)
+			}
 		}
 	}
 	wg.Wait()

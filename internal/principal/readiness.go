@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
 )
@@ -18,8 +19,11 @@ func serveHealth(ctx context.Context, listener net.Listener, client *kube.Client
 			if p == nil {
 				return errAPIServer
 			}
-			if p.principal == nil {
+			if p.principal == nil && p.hub.state.Role == hubstate.Standby {
 				return p.hub.invalid // a standby is ready
+			}
+			if p.principal == nil {
+				return p.hub.refusal(p.lease)
 			}
 			return run(p.principal)
 		}}
@@ -59,7 +63,7 @@ func (p *process) notReadyReason() error {
 	case p == nil:
 		return errAPIServer
 	case p.principal == nil:
-		return p.hub.refusal()
+		return p.hub.refusal(p.lease)
 	}
 	return p.principal.notReadyReason()
 }

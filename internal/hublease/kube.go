@@ -1,0 +1,109 @@
+package hublease
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
+)
+
+// Annotations of the Lease.
+const (
+	identityAnnotation   = kind.Prefix + "hub-identity"
+	generationAnnotation = kind.Prefix + "hub-generation"
+)
+
+// Settings of the Lease.
+type Settings struct {
+	Cluster   *rest.Config // of the third cluster; if nil, there is no Lease
+	Namespace string
+	Name      string
+	Duration  time.Duration
+}
+
+// New returns the Lease for a hub. client is that of the hub, whose state is in namespace.
+func New(s Settings, client *kube.Client, namespace, clusterUID string, state hubstate.State, log *slog.Logger) (*Lease, error) {
+	third, err := kube.NewClient(s.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster of the Lease: %w", err)
+	}
+	return &Lease{lease: clusterLease{third, kind.Ref{Resource: kube.Leases, Namespace: s.Namespace, Name: s.Name}},
+		states: configMap{client, namespace, clusterUID}, clusterUID: clusterUID, state: state, duration: s.Duration, log: log}, nil
+}
+
+// clusterLease is the Lease in a cluster.
+type clusterLease struct {
+	client *kube.Client
+	ref    kind.Ref
+}
+
+func (c clusterLease) read(ctx context.Context) (record, string, time.Duration, error) {
+	o, err := c.client.Get(ctx, c.ref)
+	if err != nil {
+		return record{}, "", 0, fmt.Errorf("read Lease %s/%s: %w", c.ref.Namespace, c.ref.Name, err)
+	}
+	if o == nil {
+		return record{}, "", 0, nil
+	}
+	l := record{exists: true, identity: o.Annotation(identityAnnotation), holder: rawjson.Text(o.Get("spec", "holderIdentity"))}
+	if l.generation, err = strconv.ParseUint(o.Annotation(generationAnnotation), 10, 64); err != nil {
+		return record{}, "", 0, fmt.Errorf("Lease %s/%s has no valid annotation %s: delete the Lease, or set another --hub-lease-name", c.ref.Namespace, c.ref.Name, generationAnnotation)
+	}
+	seconds, _ := strconv.ParseUint(string(o.Get("spec", "leaseDurationSeconds")), 10, 16)
+	return l, o.ResourceVersion(), time.Duration(seconds) * time.Second, nil
+}
+
+func (c clusterLease) write(ctx context.Context, resourceVersion string, l record, duration time.Duration) error {
+	var holder any // an API server does not accept an empty name
+	if l.holder != "" {
+		holder = l.holder
+	}
+	metadata := map[string]any{"name": c.ref.Name, "namespace": c.ref.Namespace,
+		"annotations": map[string]string{identityAnnotation: l.identity, generationAnnotation: strconv.FormatUint(l.generation, 10)}}
+	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+		"spec": map[string]any{"holderIdentity": holder, "leaseDurationSeconds": int(duration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
+	var err error
+	if resourceVersion == "" {
+		_, err = c.client.Create(ctx, c.ref, object)
+	} else {
+		metadata["resourceVersion"] = resourceVersion
+		_, err = c.client.Patch(ctx, c.ref, object)
+	}
+	if err != nil {
+		return fmt.Errorf("write Lease %s/%s: %w", c.ref.Namespace, c.ref.Name, err)
+	}
+	return nil
+}
+
+// configMap is the state of a hub in its ConfigMap.
+type configMap struct {
+	client                *kube.Client
+	namespace, clusterUID string
+}
+
+func (c configMap) read(ctx context.Context) (hubstate.State, error) {
+	s, _, err := hubstate.Read(ctx, c.client, c.namespace, c.clusterUID)
+	return s, err
+}
+
+func (c configMap) replace(ctx context.Context, from, to hubstate.State) error {
+	is, o, err := hubstate.Read(ctx, c.client, c.namespace, c.clusterUID)
+	if err != nil {
+		return err
+	}
+	if is.Role != from.Role || is.Generation != from.Generation || is.Identity != from.Identity {
+		return errRestart // another replica or a user has changed it
+	}
+	if from.Role == hubstate.Standby {
+		to.Predecessor = is.Predecessor // replication updates it all the time
+	}
+	return hubstate.Write(ctx, c.client, c.namespace, o, to)
+}

@@ -1,0 +1,208 @@
+package hublease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
+)
+
+// Shares of the duration of the Lease. The holder stops a margin before the Lease can expire for a standby.
+const (
+	renewals = 6 // in the duration
+	margin   = 6 // the part of the duration that is the margin
+)
+
+// conflictPause is the pause after a write that another replica preceded.
+const conflictPause = 100 * time.Millisecond
+
+// MinDuration is the shortest duration of a Lease.
+const MinDuration = 15 * time.Second
+
+// leaseStore reads and writes the Lease. Writes fail with a conflict if the Lease has changed since it was read.
+type leaseStore interface {
+	// read returns the Lease, its resourceVersion and the duration that its holder wrote.
+	read(ctx context.Context) (record, string, time.Duration, error)
+	write(ctx context.Context, resourceVersion string, l record, duration time.Duration) error
+}
+
+// stateStore reads and writes the state of this hub.
+type stateStore interface {
+	read(ctx context.Context) (hubstate.State, error)
+	// replace fails with a conflict if the state is no longer from.
+	replace(ctx context.Context, from, to hubstate.State) error
+}
+
+// Lease is the Lease of a group of hubs, as one principal replica uses it.
+type Lease struct {
+	lease      leaseStore
+	states     stateStore
+	clusterUID string
+	state      hubstate.State // of this hub, with which the process started
+	duration   time.Duration
+	log        *slog.Logger
+
+	version string    // resourceVersion that was read last
+	since   time.Time // when it was first read
+
+	mu     sync.Mutex
+	until  time.Time // until when this replica may serve agents
+	reason string    // why this hub waits
+}
+
+// errRestart ends the process, so that it starts with the new state.
+var errRestart = errors.New("the Lease of the hubs changed the state of this hub: start again")
+
+// Reason returns why this hub does not hold the Lease, or "".
+func (l *Lease) Reason() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason
+}
+
+func (l *Lease) heldUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+func (l *Lease) setHeldUntil(t time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = t
+}
+
+func (l *Lease) setReason(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reason = text
+}
+
+// TryHold tries once to hold the Lease, see Held. It returns an error if the process has to start again.
+func (l *Lease) TryHold(ctx context.Context) error {
+	_, err := l.step(ctx)
+	switch {
+	case errors.Is(err, errRestart):
+		return err
+	case err != nil:
+		l.setReason(err.Error())
+	}
+	return nil
+}
+
+// Held reports whether this hub holds the Lease, so that this replica may serve agents.
+func (l *Lease) Held() bool { return time.Now().Before(l.heldUntil()) }
+
+// Hold returns when this hub holds the Lease and may serve agents. It returns an error if the process has to start again.
+func (l *Lease) Hold(ctx context.Context) error { return l.repeat(ctx, l.Held) }
+
+// Renew renews the Lease until ctx ends. It returns an error before the Lease can expire for a standby. Hold must have
+// returned.
+func (l *Lease) Renew(ctx context.Context) error {
+	for {
+		if err := l.renewOnce(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Lease) renewOnce(ctx context.Context) error {
+	before := l.heldUntil()
+	ctx, cancel := context.WithDeadlineCause(ctx, before, errNotRenewed)
+	defer cancel()
+	if !backoff.Sleep(ctx, l.duration/renewals) {
+		return context.Cause(ctx)
+	}
+	return l.repeat(ctx, func() bool { return l.heldUntil().After(before) })
+}
+
+var errNotRenewed = errors.New("the Lease of the hubs was not renewed in time, so that another hub may take over: start again")
+
+// Follow waits as a standby until this hub has to become active. Then it writes the state of this hub and returns an error.
+func (l *Lease) Follow(ctx context.Context) error {
+	return l.repeat(ctx, func() bool { return false })
+}
+
+// repeat takes steps until done. It polls: the interval is that of renewals, and expiry is a matter of time.
+func (l *Lease) repeat(ctx context.Context, done func() bool) error {
+	var logged logonce.One
+	for {
+		again, err := l.step(ctx)
+		switch {
+		case errors.Is(err, errRestart):
+			return err
+		case err != nil:
+			l.setReason(err.Error())
+			if logged.Changed(err.Error()) && ctx.Err() == nil {
+				l.log.WarnContext(ctx, "Failed to use the Lease of the hubs, retrying", "error", err)
+			}
+		case done():
+			l.setReason("")
+			return nil
+		default:
+			if reason := l.Reason(); reason != "" && logged.Changed(reason) {
+				l.log.InfoContext(ctx, "Waiting for the Lease of the hubs", "reason", reason)
+			}
+		}
+		pause := l.duration / renewals
+		if again {
+			pause = conflictPause
+		}
+		if !backoff.Sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// step reads the Lease and does what decide returns. It reports whether to repeat at once.
+func (l *Lease) step(ctx context.Context) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.duration/renewals)
+	defer cancel()
+	began := time.Now()
+	is, version, written, err := l.lease.read(ctx)
+	if err != nil {
+		return false, err
+	}
+	if version != l.version {
+		l.version, l.since = version, time.Now()
+	}
+	is.expired = time.Since(l.since) > max(l.duration, written)
+	state := l.state
+	if is.expired && state.Role == hubstate.Standby { // replication updates its predecessor all the time
+		if state, err = l.states.read(ctx); err != nil {
+			return false, err
+		}
+		if state.Role != l.state.Role || state.Generation != l.state.Generation || state.Identity != l.state.Identity {
+			return false, errRestart // another replica or a user has changed it
+		}
+	}
+	switch d := decide(l.clusterUID, state, is); d.action {
+	case claim:
+		next := record{exists: true, identity: l.state.Identity, holder: l.clusterUID, generation: d.generation}
+		if err := l.lease.write(ctx, version, next, l.duration); err != nil {
+			return kube.IsConflict(err), err // another replica of this hub has renewed it, or another hub has taken over
+		}
+		if l.state.Role != hubstate.Active {
+			return true, nil // the next decision is to become active
+		}
+		l.setHeldUntil(began.Add(l.duration - l.duration/margin))
+	case release:
+		return false, l.lease.write(ctx, version, record{exists: true, identity: l.state.Identity, generation: d.generation}, l.duration)
+	case becomeActive, becomeStandby:
+		next := stateAfter(state, d, is)
+		if err := l.states.replace(ctx, state, next); err != nil {
+			return false, err
+		}
+		l.log.WarnContext(ctx, "Changed the state of this hub", "role", string(next.Role), "generation", next.Generation)
+		return false, errRestart
+	case wait:
+		l.setReason(d.reason)
+	}
+	return false, nil
+}

@@ -1,0 +1,300 @@
+package hublease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+)
+
+const testDuration = time.Minute
+
+// thirdCluster is a Lease in virtual time, with delays and faults from a seed.
+type thirdCluster struct {
+	mu      sync.Mutex
+	random  *rand.Rand
+	lease   record
+	version int
+	cut     map[string]bool // hubs that cannot reach it
+	faults  bool
+}
+
+var errUnreachable = errors.New("connection refused")
+
+// pass delays a request, and reports whether it arrives.
+func (c *thirdCluster) pass(ctx context.Context, hub string) error {
+	c.mu.Lock()
+	delay, lost := time.Duration(0), c.cut[hub]
+	if c.faults {
+		delay = time.Duration(c.random.IntN(3000)) * time.Millisecond
+		lost = lost || c.random.IntN(10) == 0
+	}
+	c.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(delay):
+	}
+	if lost {
+		return errUnreachable
+	}
+	return nil
+}
+
+// connection is the third cluster as one hub reaches it.
+type connection struct {
+	*thirdCluster
+	hub string
+}
+
+func (c connection) read(ctx context.Context) (record, string, time.Duration, error) {
+	if err := c.pass(ctx, c.hub); err != nil {
+		return record{}, "", 0, err
+	}
+	c.mu.Lock()
+	l, version := c.lease, c.version
+	c.mu.Unlock()
+	if version == 0 {
+		return record{}, "", 0, c.pass(ctx, c.hub)
+	}
+	return l, strconv.Itoa(version), testDuration, c.pass(ctx, c.hub) // the answer can be lost too
+}
+
+func (c connection) write(ctx context.Context, resourceVersion string, l record, _ time.Duration) error {
+	if err := c.pass(ctx, c.hub); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	is := ""
+	if c.version > 0 {
+		is = strconv.Itoa(c.version)
+	}
+	if is != resourceVersion {
+		c.mu.Unlock()
+		return errors.New(http.StatusText(http.StatusConflict))
+	}
+	c.version++
+	c.lease = l
+	c.mu.Unlock()
+	return c.pass(ctx, c.hub)
+}
+
+// testHub is a hub with its stored state.
+type testHub struct {
+	uid string
+
+	mu      sync.Mutex
+	state   hubstate.State
+	serving int // principal replicas that serve agents
+	served  int // how often one began to
+}
+
+func (h *testHub) read(context.Context) (hubstate.State, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state, nil
+}
+
+func (h *testHub) replace(_ context.Context, from, to hubstate.State) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != from {
+		return errRestart
+	}
+	h.state = to
+	return nil
+}
+
+func (h *testHub) set(change func(*hubstate.State)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change(&h.state)
+}
+
+func (h *testHub) serve(delta int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.serving += delta
+	h.served += max(0, delta)
+}
+
+func (h *testHub) serves() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.serving > 0
+}
+
+// run is a principal replica: it starts again after each end, as Kubernetes does.
+func (h *testHub) run(ctx context.Context, third *thirdCluster) {
+	for ctx.Err() == nil {
+		state, _ := h.read(ctx)
+		l := &Lease{lease: connection{third, h.uid}, states: h, clusterUID: h.uid, state: state, duration: testDuration, log: slog.New(slog.DiscardHandler)}
+		h.process(ctx, l)
+		time.Sleep(time.Second)
+	}
+}
+
+func (h *testHub) process(ctx context.Context, l *Lease) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // the principal watches the state of its hub
+		for ctx.Err() == nil {
+			if s, _ := h.read(ctx); s.Role != l.state.Role || s.Generation != l.state.Generation {
+				cancel()
+			}
+			time.Sleep(time.Second)
+		}
+	}()
+	if l.state.Role == hubstate.Standby {
+		_ = l.Follow(ctx)
+		return
+	}
+	if err := l.Hold(ctx); err != nil {
+		return
+	}
+	h.serve(1)
+	defer h.serve(-1)
+	_ = l.Renew(ctx)
+}
+
+// pair is an active hub, its standby and the third cluster.
+type pair struct {
+	*testing.T
+	a, b  *testHub
+	third *thirdCluster
+}
+
+// eachSecond checks that at most one hub serves agents.
+func (p *pair) eachSecond(n int, also func(int)) {
+	p.Helper()
+	for i := range n {
+		also(i)
+		time.Sleep(time.Second)
+		if p.a.serves() && p.b.serves() {
+			p.Fatalf("after %d s two hubs serve agents", i)
+		}
+	}
+}
+
+// withPair runs two replicas of each of two hubs in virtual time.
+func withPair(t *testing.T, seed uint64, f func(p *pair)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		p := &pair{T: t, third: &thirdCluster{random: rand.New(rand.NewPCG(seed, 1)), cut: map[string]bool{}},
+			a: &testHub{uid: "a", state: hubstate.State{Identity: "group", Role: hubstate.Active, Generation: 1}},
+			b: &testHub{uid: "b", state: hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: 1, Predecessor: engine.Store{UID: "a", Revision: 9}}}}
+		for _, h := range []*testHub{p.a, p.a, p.b, p.b} {
+			wg.Go(func() { h.run(ctx, p.third) })
+		}
+		f(p)
+	})
+}
+
+func (p *pair) isolate(hub string, cut bool) {
+	p.third.mu.Lock()
+	defer p.third.mu.Unlock()
+	p.third.cut[hub] = cut
+}
+
+func (p *pair) expect(what string, h *testHub, role hubstate.Role, generation uint64, serving int) {
+	p.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state.Role != role || h.state.Generation != generation || h.serving != serving {
+		p.Errorf("%s: hub %s is %s, generation %d, %d replicas serve agents; want %s, %d, %d", what, h.uid, h.state.Role, h.state.Generation, h.serving, role, generation, serving)
+	}
+}
+
+// The standby takes over from a lost hub, which becomes the standby when it is back.
+func TestLease_StandbyTakesOver(t *testing.T) {
+	withPair(t, 1, func(p *pair) {
+		nothing := func(int) {}
+		p.eachSecond(300, nothing)
+		p.expect("at first", p.a, hubstate.Active, 1, 2)
+		p.expect("at first", p.b, hubstate.Standby, 1, 0)
+		if p.a.served != 2 {
+			t.Errorf("replicas of an active hub began to serve %d times", p.a.served)
+		}
+
+		p.isolate("a", true)
+		p.eachSecond(150, nothing)
+		p.expect("lost", p.a, hubstate.Active, 1, 0)
+		p.expect("after the loss", p.b, hubstate.Active, 2, 2)
+
+		p.isolate("a", false)
+		p.eachSecond(60, nothing)
+		p.expect("back", p.a, hubstate.Standby, 2, 0)
+		p.expect("after the return", p.b, hubstate.Active, 2, 2)
+		if s, _ := p.a.read(t.Context()); s.Predecessor != (engine.Store{UID: "b"}) {
+			t.Errorf("the new standby has received %v", s.Predecessor)
+		}
+
+		p.isolate("b", true) // the new standby has received nothing and must not take over
+		p.eachSecond(300, nothing)
+		p.expect("lost", p.b, hubstate.Active, 2, 0)
+		p.expect("not complete", p.a, hubstate.Standby, 2, 0)
+	})
+}
+
+// Users switch hubs: the demoted hub gives the Lease up, so that the promoted one serves soon.
+func TestLease_FollowsPromotionsByUsers(t *testing.T) {
+	withPair(t, 1, func(p *pair) {
+		nothing := func(int) {}
+		p.eachSecond(60, nothing)
+		p.a.set(func(s *hubstate.State) { s.Role = hubstate.Standby })
+		p.eachSecond(120, nothing)
+		p.expect("demoted", p.a, hubstate.Standby, 1, 0)
+		p.expect("waits for the user", p.b, hubstate.Standby, 1, 0)
+		p.b.set(func(s *hubstate.State) { s.Role, s.Generation = hubstate.Active, 2 })
+		p.eachSecond(30, nothing)
+		p.expect("promoted", p.b, hubstate.Active, 2, 2)
+	})
+}
+
+// At no time two hubs serve agents, whatever fails: requests, answers, connections and replicas.
+func TestLease_AtMostOneHubServes(t *testing.T) {
+	var took int
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			withPair(t, seed, func(p *pair) {
+				p.third.faults = true
+				random := rand.New(rand.NewPCG(seed, 2))
+				p.eachSecond(3600, func(i int) {
+					switch {
+					case i%40 == 0:
+						p.isolate("a", random.IntN(3) == 0)
+					case i%40 == 20:
+						p.isolate("b", random.IntN(3) == 0)
+					case random.IntN(100) == 0: // replication is complete again
+						for _, pair := range [][2]*testHub{{p.a, p.b}, {p.b, p.a}} {
+							pair[0].set(func(s *hubstate.State) {
+								if s.Role == hubstate.Standby {
+									s.Predecessor = engine.Store{UID: pair[1].uid, Revision: uint64(i)}
+								}
+							})
+						}
+					}
+				})
+				if p.a.state.Generation > 1 || p.b.state.Generation > 1 {
+					took++
+				}
+			})
+		})
+	}
+	if took < 20 {
+		t.Errorf("a standby took over in %d of 60 runs only: the test shows nothing", took)
+	}
+}
