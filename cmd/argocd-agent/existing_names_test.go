@@ -134,7 +134,7 @@ func startPrincipal(t *testing.T, env []string, args ...string) started {
 func TestSeveralHubs_AreWarnedOnce(t *testing.T) {
 	got := startPrincipal(t, []string{"ARGOCD_PRINCIPAL_HA_PEER_ADDRESS=other:8404"}, "--disable-redis-proxy", "--ha-enabled", "--ha-preferred-role", "replica")
 	warned := loggedWarnings(t, got.stderr)
-	if len(warned) != 1 || !strings.Contains(warned["--ha-enabled, --ha-preferred-role, --ha-peer-address"], "several hubs are not supported yet") {
+	if len(warned) != 1 || !strings.Contains(warned["--ha-enabled, --ha-preferred-role, --ha-peer-address"], "argocd-agentctl hub") {
 		t.Errorf("%v", warned)
 	}
 	if got.principal.Live.Redis != nil {

@@ -224,7 +224,7 @@ func (c *converter) decision(s existingSetting) string {
 			return err.Error()
 		}
 	case s.flag == "ha-enabled" && s.value == "true":
-		return "several hubs are not supported. An empty value imports this hub without the other"
+		return "set up the other hub after the import, see docs/hubs.md. An empty value imports this hub without the other"
 	case s.flag == "tls-min-version" && s.value != "tls1.2" && s.value != "tls1.3":
 		return fmt.Sprintf("%s is not supported, use tls1.2 or tls1.3", s.value)
 	}

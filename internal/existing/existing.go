@@ -56,8 +56,8 @@ type IgnoredSetting struct {
 }
 
 const (
-	noJWT         = "connections use no JWT, so no key is needed"
-	noSeveralHubs = "several hubs are not supported yet; several replicas of the principal on one hub are"
+	noJWT       = "connections use no JWT, so no key is needed"
+	severalHubs = "two hubs are set up with argocd-agentctl hub and --hub-lease-kubeconfig, see docs/hubs.md"
 )
 
 // Ignored are the settings without a meaning, by component.
@@ -73,13 +73,13 @@ var Ignored = map[string][]IgnoredSetting{
 		{"insecure-jwt-generate", true, noJWT, "ARGOCD_PRINCIPAL_JWT_ALLOW_GENERATE"},
 		{"grpc-max-message-size", false, "messages have a fixed limit, and larger objects are rejected with a condition", ""},
 		{"event-processors", false, "the number of workers is chosen by the principal", ""},
-		{"ha-enabled", true, noSeveralHubs, ""},
-		{"ha-preferred-role", false, noSeveralHubs, ""},
-		{"ha-peer-address", false, noSeveralHubs, ""},
-		{"ha-failover-timeout", false, noSeveralHubs, ""},
-		{"ha-admin-port", false, noSeveralHubs, ""},
-		{"ha-allowed-replication-clients", false, noSeveralHubs, ""},
-		{"ha-replication-initial-ack-timeout", false, noSeveralHubs, ""},
+		{"ha-enabled", true, severalHubs, ""},
+		{"ha-preferred-role", false, severalHubs, ""},
+		{"ha-peer-address", false, severalHubs, ""},
+		{"ha-failover-timeout", false, severalHubs, ""},
+		{"ha-admin-port", false, severalHubs, ""},
+		{"ha-allowed-replication-clients", false, severalHubs, ""},
+		{"ha-replication-initial-ack-timeout", false, severalHubs, ""},
 	},
 	AgentPrefix: {
 		{"full-detail", true, "log records always have all fields", ""},
