@@ -257,7 +257,7 @@ func (a *agent) Connected(c *transport.Conn) {
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}
 	traceHello(c, epoch)
 	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.FromPeer{Input: engine.Connected{Session: c.ID, Epoch: epoch,
-		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision)}, Facts: a.facts(ctx)}})
+		Store: engine.Store{UID: a.uid, Revision: kube.ParseResourceVersion(revision), Mark: a.state.historyMark()}, Facts: a.facts(ctx)}})
 }
 
 const helloTimeout = 15 * time.Second
@@ -442,13 +442,30 @@ func (a *agent) persistHubStore(ctx context.Context) error {
 		case <-a.saveNow:
 		}
 		var known reconcile.Memory
-		if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) { known = n.Memory() }); err != nil {
+		var status engine.Status
+		if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) {
+			known = n.Memory()
+			status, _ = n.Status("")
+		}); err != nil {
 			return nil
 		}
 		if err := a.state.save(ctx, known); err != nil {
 			a.log.WarnContext(ctx, "Failed to save state of the hub", "error", err)
 		}
+		if status.Unmarked != 0 {
+			a.recordMark(ctx, status)
+		}
 	}
+}
+
+// recordMark stores a history mark in the Lease, and then lets the core send it to the hub.
+func (a *agent) recordMark(ctx context.Context, status engine.Status) {
+	mark, err := a.state.recordMark(ctx, status.Mark)
+	if err != nil {
+		a.log.WarnContext(ctx, "Failed to save the history mark", "error", err)
+		return
+	}
+	_ = a.runner.Post(ctx, reconcile.FromPeer{Input: engine.Marked{Mark: mark, Revision: status.Unmarked}}) // fails if ctx ended
 }
 
 const persistInterval = time.Minute

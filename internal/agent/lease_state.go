@@ -31,6 +31,7 @@ type leaseState struct {
 	mu       sync.Mutex       // held while the Lease is written
 	known    reconcile.Memory // content of the Lease
 	revision string           // resourceVersion of the Lease
+	mark     engine.HistoryMark
 
 	neededMu sync.Mutex
 	needed   reconcile.Memory // what removals and commands need that wait for mu
@@ -47,6 +48,8 @@ const (
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 	generationAnnotation  = kind.Prefix + "hub-generation" // HUB/NUMBER
+	hubMarkAnnotation     = kind.Prefix + "hub-mark"       // RECORD/NUMBER, of the store in hubStoreAnnotation
+	historyMarkAnnotation = kind.Prefix + "history-mark"   // number of this cluster's own mark
 )
 
 // loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
@@ -90,21 +93,29 @@ func (m *leaseState) read(o *kind.Object) {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
+	if mark := parseStore(o.Annotation(hubMarkAnnotation)); m.known.Store.UID != "" {
+		m.known.Store.Mark = engine.HistoryMark{Record: mark.UID, Number: mark.Revision}
+	}
+	m.readMark(o)
 }
 
 // reload reads what the Lease contains now. Another process of this agent may have written it.
 func (m *leaseState) reload(ctx context.Context) (reconcile.Memory, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.accepted.Load() { // the Lease is about to be replaced
-		return reconcile.Memory{}, nil
-	}
 	o, err := m.client.Get(ctx, m.ref)
 	if err != nil {
 		return reconcile.Memory{}, fmt.Errorf("read Lease %s/%s: %w", m.ref.Namespace, leaseName, err)
 	}
-	if o != nil {
+	accepted := m.accepted.Load() // what the Lease says of the hub is about to be replaced
+	switch {
+	case o != nil && accepted:
+		m.readMark(o)
+	case o != nil:
 		m.read(o)
+	}
+	if accepted {
+		return reconcile.Memory{}, nil
 	}
 	return m.known, nil
 }
@@ -135,6 +146,7 @@ func (m *leaseState) create(ctx context.Context) error {
 	})
 	if err == nil {
 		m.revision = o.ResourceVersion()
+		m.readMark(o)
 	}
 	return err
 }
@@ -198,16 +210,21 @@ func (m *leaseState) write(ctx context.Context, now reconcile.Memory, exact bool
 		}
 		m.known = before
 		if kube.IsConflict(err) {
-			o, failed := m.client.Get(ctx, m.ref)
-			if failed != nil {
+			if failed := m.readAgain(ctx); failed != nil {
 				return failed
-			}
-			if o != nil {
-				m.read(o)
 			}
 		}
 		return err
 	})
+}
+
+// readAgain reads the Lease after a conflict. The caller must hold m.mu.
+func (m *leaseState) readAgain(ctx context.Context) error {
+	o, err := m.client.Get(ctx, m.ref)
+	if err == nil && o != nil {
+		m.read(o)
+	}
+	return err
 }
 
 func (m *leaseState) annotations() map[string]string {
@@ -227,11 +244,57 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 		generationAnnotation: generation,
 		hubAnnotation:        string(hub),
 		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
+		hubMarkAnnotation:    formatMark(known.Store.Mark),
 		hubSeenAnnotation:    reconcile.FormatSeen(known.Seen),
 		commandsAnnotation:   strings.Join(known.Commands, " "),
 		deletionsAnnotation:  reconcile.FormatDeletions(known.Deletions),
 		suspectAnnotation:    strconv.FormatBool(known.StoreUntrusted),
 	}
+}
+
+func formatMark(mark engine.HistoryMark) string {
+	if mark.Record == "" {
+		return ""
+	}
+	return mark.Record + "/" + strconv.FormatUint(mark.Number, 10)
+}
+
+// readMark reads this cluster's own history mark.
+func (m *leaseState) readMark(o *kind.Object) {
+	number, _ := strconv.ParseUint(o.Annotation(historyMarkAnnotation), 10, 64)
+	m.mark = engine.HistoryMark{Record: o.UID(), Number: number}
+}
+
+// historyMark returns this cluster's own history mark, as last read.
+func (m *leaseState) historyMark() engine.HistoryMark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mark
+}
+
+// recordMark stores the next history mark. If the Lease has an earlier one than the session, the cluster was restored during
+// the session, and nothing is stored.
+func (m *leaseState) recordMark(ctx context.Context, session engine.HistoryMark) (engine.HistoryMark, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.retry(func() error {
+		if m.mark.Record != session.Record || m.mark.Number < session.Number {
+			return errors.New("the Lease was restored or replaced since the session began")
+		}
+		next := strconv.FormatUint(m.mark.Number+1, 10)
+		err := m.patch(ctx, map[string]string{historyMarkAnnotation: next})
+		if kube.IsConflict(err) {
+			if failed := m.readAgain(ctx); failed != nil {
+				return failed
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return engine.HistoryMark{}, err
+	}
+	m.mark.Number++
+	return m.mark, nil
 }
 
 // parseGeneration returns the latest generation of the hub. Before the first promotion, the Lease of an older release has none.

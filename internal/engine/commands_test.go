@@ -62,7 +62,16 @@ var sideVerbs = map[string]func(*side, []string) error{
 	},
 	"store": func(s *side, args []string) error { // the API server is another, or as it was
 		revision, err := strconv.ParseUint(args[1], 10, 64)
-		s.store.id = Store{args[0], revision}
+		s.store.id = Store{UID: args[0], Revision: revision, Mark: s.store.id.Mark}
+		return err
+	},
+	"mark": func(s *side, args []string) error { // the history mark in the store; with "lost", it was restored
+		number, err := strconv.ParseUint(args[0], 10, 64)
+		mark := HistoryMark{Record: "agent-uid", Number: number}
+		s.store.id.Mark = mark
+		if len(args) == 1 {
+			s.do(Marked{Mark: mark, Revision: s.peer.Status().Unmarked})
+		}
 		return err
 	},
 	"promoted": func(s *side, args []string) error { // the generation of the hub, and what it has received of which store
@@ -71,7 +80,7 @@ var sideVerbs = map[string]func(*side, []string) error{
 		s.cfg.Welcome.HubGeneration, s.cfg.Welcome.Predecessor = n, Store{}
 		if len(args) > 2 {
 			n, err = strconv.ParseUint(args[2], 10, 64)
-			s.cfg.Welcome.Predecessor = Store{args[1], n}
+			s.cfg.Welcome.Predecessor = Store{UID: args[1], Revision: n}
 		}
 		s.boot()
 		s.do(Tick{})

@@ -65,7 +65,9 @@ func (s *byteSource) hash() KeyHash {
 	return KeyHash(s.number())
 }
 
-func (s *byteSource) store() Store { return Store{s.pick("store-1", "store-2", ""), s.number()} }
+func (s *byteSource) store() Store {
+	return Store{UID: s.pick("store-1", "store-2", ""), Revision: s.number()}
+}
 
 func (s *byteSource) root() Root {
 	return Root{s.scope(), s.number(), Sum{s.number(), s.number()}, s.number()}
@@ -112,7 +114,7 @@ func (s *byteSource) message() Message {
 		return Welcome{Epoch: Epoch{s.number(), s.number()}, Mode: s.pick("managed", "other"), Mapping: s.pick("namespace", ""),
 			Protocol: int(s.byte()) % 3, Projection: int(s.byte()) % 3, Store: s.store()}
 	case 2:
-		return Roots{many(s, s.root), many(s, s.root)}
+		return Roots{Items: many(s, s.root), Same: many(s, s.root), Mark: s.number()}
 	case 3:
 		return Same{many(s, s.root)}
 	case 4:
@@ -194,18 +196,18 @@ func FuzzStep(f *testing.F) {
 
 func dial(s *side, session uint64) {
 	s.live[session] = true
-	s.do(Connected{Session: session, Epoch: Epoch{1, session}, Store: Store{s.name, 5}})
+	s.do(Connected{Session: session, Epoch: Epoch{1, session}, Store: Store{UID: s.name, Revision: 5}})
 }
 
 // sendHello completes the handshake, so that what follows is handled.
 func sendHello(s *side, session, revision uint64) {
 	if s.hub {
 		s.do(Received{session, Hello{Epoch: Epoch{1, session}, ClusterUID: "cluster-1", Mode: "managed", Mapping: "namespace",
-			Protocol: Range{1, 1}, Projection: Range{1, 1}, Store: Store{"store-1", revision}}})
+			Protocol: Range{1, 1}, Projection: Range{1, 1}, Store: Store{UID: "store-1", Revision: revision}}})
 		return
 	}
 	s.do(Received{session, Welcome{Epoch: Epoch{1, session}, Mode: "managed", Mapping: "namespace", Protocol: 1, Projection: 1,
-		Store: Store{"store-1", revision}}})
+		Store: Store{UID: "store-1", Revision: revision}}})
 }
 
 // hostileStep does one thing: mostly to the scopes that are spoken of.

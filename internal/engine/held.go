@@ -72,6 +72,7 @@ func (p *Peer) handleHeld(h Held) {
 		p.emit(Event{Type: HoldStarted, Scope: h.Scope, Held: &h})
 	} else if was, ok := p.remoteHolds[h.Scope]; ok {
 		delete(p.remoteHolds, h.Scope)
+		p.historyLost = p.historyLost && h.Scope != "" // a user has accepted this side's store
 		p.reportHoldEnded(h, was.ID)
 		for _, o := range p.orderedOwners { // on either side
 			o.retryHeld()

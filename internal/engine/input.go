@@ -125,6 +125,12 @@ type Remembered struct {
 	Generation     HubGeneration
 }
 
+// Marked reports that this side has stored a history mark. It covers its objects up to Revision.
+type Marked struct {
+	Mark     HistoryMark
+	Revision uint64 // from Status.Unmarked
+}
+
 // Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.
 type Confirmed struct{ ID string }
 
@@ -147,4 +153,5 @@ func (Begin) input()          {}
 func (Confirmed) input()      {}
 func (Known) input()          {}
 func (Remembered) input()     {}
+func (Marked) input()         {}
 func (SetWriteOutage) input() {}

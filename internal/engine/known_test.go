@@ -10,11 +10,11 @@ func TestKnown_RecordDoesNotLowerSeenRevision(t *testing.T) {
 		recorded Store
 		want     Store
 	}{
-		{"the same record again, because something else about the agent has changed", Store{"s", 100}, Store{"s", 500}},
-		{"a newer record that still lags behind", Store{"s", 300}, Store{"s", 500}},
-		{"a record of another replica that has seen more", Store{"s", 700}, Store{"s", 700}},
-		{"the store regressed, and a user accepted that", Store{"s", 200}, Store{"s", 200}},
-		{"another store was accepted", Store{"t", 5}, Store{"t", 5}},
+		{"the same record again, because something else about the agent has changed", Store{UID: "s", Revision: 100}, Store{UID: "s", Revision: 500}},
+		{"a newer record that still lags behind", Store{UID: "s", Revision: 300}, Store{UID: "s", Revision: 500}},
+		{"a record of another replica that has seen more", Store{UID: "s", Revision: 700}, Store{UID: "s", Revision: 700}},
+		{"the store regressed, and a user accepted that", Store{UID: "s", Revision: 200}, Store{UID: "s", Revision: 200}},
+		{"another store was accepted", Store{UID: "t", Revision: 5}, Store{UID: "t", Revision: 5}},
 	} {
 		p.Step(1, Known{Store: c.recorded})
 		if p.other != c.want {
@@ -35,13 +35,13 @@ func TestKnown_StaleRecordKeepsStoreUntrusted(t *testing.T) {
 		records []record
 		want    bool
 	}{
-		"another replica has found out":                {false, []record{{Store{"s", 500}, true}}, true},
-		"and a user has accepted it":                   {false, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
-		"and a user has accepted another":              {false, []record{{Store{"s", 500}, true}, {Store{"t", 9}, false}}, false},
-		"this end has, and nothing of it is recorded":  {true, []record{{Store{"s", 100}, false}}, true},
-		"this end has, and an older record is written": {true, []record{{Store{"s", 400}, false}}, true},
-		"this end has, it is recorded, and accepted":   {true, []record{{Store{"s", 500}, true}, {Store{"s", 300}, false}}, false},
-		"this end has, and another store is accepted":  {true, []record{{Store{"t", 9}, false}}, false},
+		"another replica has found out":                {false, []record{{Store{UID: "s", Revision: 500}, true}}, true},
+		"and a user has accepted it":                   {false, []record{{Store{UID: "s", Revision: 500}, true}, {Store{UID: "s", Revision: 300}, false}}, false},
+		"and a user has accepted another":              {false, []record{{Store{UID: "s", Revision: 500}, true}, {Store{UID: "t", Revision: 9}, false}}, false},
+		"this end has, and nothing of it is recorded":  {true, []record{{Store{UID: "s", Revision: 100}, false}}, true},
+		"this end has, and an older record is written": {true, []record{{Store{UID: "s", Revision: 400}, false}}, true},
+		"this end has, it is recorded, and accepted":   {true, []record{{Store{UID: "s", Revision: 500}, true}, {Store{UID: "s", Revision: 300}, false}}, false},
+		"this end has, and another store is accepted":  {true, []record{{Store{UID: "t", Revision: 9}, false}}, false},
 	} {
 		p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
 		p.other = Store{UID: "s", Revision: 500} // seen since

@@ -29,6 +29,7 @@ type Hello struct {
 	Projection   Range
 	Capabilities []string // features beyond the protocol version
 	Store        Store    // the agent's own store
+	Known        Store    // the hub's, as far as the agent has seen and trusts it
 	Seen         []Seen   // newest hub revision that the agent has seen, by scope
 	ClockMillis  int64    // to show the clock skew
 	Facts        []Fact   // of the agent's cluster; at most MaxFacts
@@ -55,6 +56,7 @@ type Welcome struct {
 	Projection    int
 	Capabilities  []string
 	Store         Store
+	Known         Store // the agent's, as far as the hub has seen and trusts it
 	Seen          []Seen
 	ClockMillis   int64
 	InstanceLabel string // with which Argo CD tracks resources on the hub; if empty, the default
@@ -92,6 +94,7 @@ func (e Epoch) Newer(o Epoch) bool {
 type Store struct {
 	UID      string
 	Revision uint64
+	Mark     HistoryMark
 }
 
 // Seen is the newest revision of the other side's objects in a scope that a side knows. An owner with an older view
@@ -107,6 +110,7 @@ type Seen struct {
 type Roots struct {
 	Items []Root
 	Same  []Root // as in Same
+	Mark  uint64 // number of the sender's latest history mark; 0 if none
 }
 
 // Root is the digest of one scope.

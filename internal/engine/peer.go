@@ -37,6 +37,8 @@ type Peer struct {
 	generation        HubGeneration // agent: the latest that was seen
 	successor         successor     // agent: store of a promoted hub
 	recordedUntrusted bool          // the same, as in recorded
+	historyLost       bool          // the other side knows a later history mark than this side's store has
+	markedRevision    uint64        // newest revision of this side's objects that a mark of this session covers
 	storeHoldID       string
 	fleetHold         bool            // agent: the hub checks deletions by absence across its agents
 	remoteHolds       map[string]Held // hub: what the agent holds, by scope
@@ -139,6 +141,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		p.known(in)
 	case Remembered:
 		p.remembered(in)
+	case Marked:
+		p.marked(in)
 	case SetWriteOutage:
 		p.setWriteOutage(in.Reason)
 	}
@@ -290,7 +294,7 @@ func (p *Peer) beacon() {
 	if p.cfg.Hub {
 		p.beaconAt += p.tune.Beacon / 2
 	}
-	out := Roots{Same: p.equalRoots}
+	out := Roots{Same: p.equalRoots, Mark: p.own.Mark.Number}
 	for _, o := range p.orderedOwners {
 		if root, ok := o.root(); ok {
 			out.Items = append(out.Items, root)

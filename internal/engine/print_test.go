@@ -54,9 +54,9 @@ func (n *names) hash(h KeyHash) string {
 func (n *names) message(m Message) string {
 	switch m := m.(type) {
 	case Hello:
-		return fmt.Sprintf("Hello epoch %d.%d, store %s@%d", m.Epoch.Incarnation, m.Epoch.Attempt, m.Store.UID, m.Store.Revision)
+		return fmt.Sprintf("Hello epoch %d.%d, store %s@%d", m.Epoch.Incarnation, m.Epoch.Attempt, m.Store.UID, m.Store.Revision) + mark(", knows mark", m.Known.Mark.Number)
 	case Welcome:
-		text := fmt.Sprintf("Welcome store %s@%d", m.Store.UID, m.Store.Revision)
+		text := fmt.Sprintf("Welcome store %s@%d", m.Store.UID, m.Store.Revision) + mark(", mark", m.Store.Mark.Number)
 		if m.HubGeneration > 0 {
 			text += fmt.Sprintf(", generation %d", m.HubGeneration)
 		}
@@ -65,7 +65,7 @@ func (n *names) message(m Message) string {
 		}
 		return text
 	case Roots:
-		return "Roots" + list(m.Items, n.root) + n.same(", same", m.Same)
+		return "Roots" + list(m.Items, n.root) + n.same(", same", m.Same) + mark(", mark", m.Mark)
 	case Same:
 		return n.same("Same", m.Items)
 	case Ask:
@@ -197,4 +197,11 @@ func (n *names) event(f Event) string {
 		s += ": " + f.Message
 	}
 	return s
+}
+
+func mark(text string, number uint64) string {
+	if number == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %d", text, number)
 }

@@ -4,6 +4,7 @@ package engine
 func (p *Peer) route(m Message) {
 	switch m := m.(type) {
 	case Roots:
+		p.sawMark(m.Mark)
 		for _, root := range m.Items {
 			r := p.replica(root.Scope)
 			if r == nil {

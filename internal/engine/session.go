@@ -22,7 +22,7 @@ func (p *Peer) connected(in Connected) {
 	p.close(Superseded, "reconnected")
 	p.phase, p.session, p.epoch = helloSent, in.Session, in.Epoch
 	hello := p.cfg.Hello
-	hello.Epoch, hello.Store, hello.Seen = in.Epoch, in.Store, p.Seen()
+	hello.Epoch, hello.Store, hello.Known, hello.Seen = in.Epoch, in.Store, p.other, p.Seen()
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
 	hello.Projection = Range{ProjectionMin, ProjectionMax}
@@ -130,6 +130,7 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 		p.phase, p.session, p.epoch = awaitingBegin, session, m.Epoch
 		p.protocol, p.projection = protocol, projection
 		p.setShared(m.Capabilities)
+		p.compareHistory(m.Known)
 		p.checkStore(m.Store)
 		p.emit(Event{Type: Opened, Hello: &m, Store: m.Store, Unshared: p.unsharedScopes()})
 	}
@@ -167,6 +168,7 @@ func (p *Peer) handleWelcome(m Welcome) {
 	p.setGeneration(m)
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
 	p.setShared(m.Capabilities)
+	p.compareHistory(m.Known)
 	p.checkStore(m.Store)
 	p.emit(Event{Type: Opened, Welcome: &m, Store: m.Store, Unshared: p.unsharedScopes()})
 }
@@ -204,7 +206,7 @@ func (p *Peer) begin() {
 	p.phase, p.initialSyncDone, p.lastReceived = opened, false, p.now
 	if p.cfg.Hub {
 		w := p.cfg.Welcome
-		w.Epoch, w.Store, w.Seen = p.epoch, p.own, p.Seen()
+		w.Epoch, w.Store, w.Known, w.Seen = p.epoch, p.own, p.other, p.Seen()
 		w.Mode, w.Mapping = p.cfg.Mode, p.cfg.Mapping
 		w.Protocol, w.Projection = p.protocol, p.projection
 		w.ClockMillis = int64(p.now)
@@ -239,12 +241,13 @@ func (p *Peer) begin() {
 // checkStore compares the other side's store with what is known about it.
 func (p *Peer) checkStore(store Store) {
 	known := p.other
-	if known.UID != "" && (store.UID != known.UID || store.Revision < known.Revision) {
+	if known.UID != "" && (store.UID != known.UID || store.Revision < known.Revision || known.Mark.lostIn(store.Mark)) {
 		p.markStoreUntrusted()
 	}
 	p.current = store
 	if !p.storeUntrusted { // otherwise the known store stays the reference until a user accepts the new one
 		p.other = store
+		p.other.Mark = known.Mark.Newer(store.Mark) // a process of an older release does not report its marks
 	}
 }
 
@@ -262,8 +265,9 @@ func (p *Peer) known(in Known) {
 	accepted := distrusted && !in.StoreUntrusted
 	switch {
 	case in.Store == before: // the record is older than what this end has seen
-	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision > before.Revision:
+	case p.other.UID == before.UID && in.Store.UID == before.UID && in.Store.Revision >= before.Revision && !before.Mark.lostIn(in.Store.Mark):
 		p.other.Revision = max(p.other.Revision, in.Store.Revision)
+		p.other.Mark = p.other.Mark.Newer(in.Store.Mark)
 	default: // a user has accepted another store, or this one
 		p.other, accepted = in.Store, true
 	}
@@ -292,6 +296,7 @@ func (p *Peer) remembered(in Remembered) {
 	}
 	if in.Store.UID == p.other.UID {
 		p.other.Revision = max(p.other.Revision, in.Store.Revision)
+		p.other.Mark = p.other.Mark.Newer(in.Store.Mark)
 		for _, s := range in.Seen {
 			if r := p.replicas[s.Scope]; r != nil {
 				r.seen = max(r.seen, s.Revision)

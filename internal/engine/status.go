@@ -6,11 +6,13 @@ type Status struct {
 	Epoch              Epoch
 	Protocol           int
 	Projection         int
-	StoreHoldID        string // ID to confirm; empty if the other side's store is trusted
-	Other              Store  // the other side's, as far as seen and trusted
-	RemoteHolds        []Held // hub: what the agent holds
-	WriteOutage        string // hub: why the agent's API server does not accept writes; empty: it does
-	UnexpectedMessages uint64 // messages for an unknown scope or role
+	StoreHoldID        string      // ID to confirm; empty if the other side's store is trusted
+	Other              Store       // the other side's, as far as seen and trusted
+	Mark               HistoryMark // the latest of this side's store that this session knows
+	Unmarked           uint64      // newest revision of this side's objects if a history mark for it can be recorded; 0 if none is needed
+	RemoteHolds        []Held      // hub: what the agent holds
+	WriteOutage        string      // hub: why the agent's API server does not accept writes; empty: it does
+	UnexpectedMessages uint64      // messages for an unknown scope or role
 	Scopes             []ScopeStatus
 }
 
@@ -37,7 +39,7 @@ type ScopeStatus struct {
 
 func (p *Peer) Status() Status {
 	s := Status{Connected: p.isOpen(), Epoch: p.epoch, Protocol: p.protocol, Projection: p.projection,
-		Other: p.other, UnexpectedMessages: p.unexpected}
+		Other: p.other, Mark: p.own.Mark, Unmarked: p.unmarked(), UnexpectedMessages: p.unexpected}
 	if p.cfg.Hub {
 		s.WriteOutage = p.writeOutage
 	}

@@ -119,7 +119,7 @@ func (rec agentRecord) registration(mapping kind.Mapping, limits kind.Limits) (R
 	}
 	reg.KnownCluster = rec.Status.ClusterUID
 	if s := rec.Status.Store; s != nil {
-		reg.KnownStore, reg.StoreUntrusted = engine.Store{UID: s.UID, Revision: s.Revision}, s.Untrusted
+		reg.KnownStore, reg.StoreUntrusted = engine.Store{UID: s.UID, Revision: s.Revision, Mark: engine.HistoryMark{Record: s.MarkRecord, Number: s.Mark}}, s.Untrusted
 	}
 	if uid, ok := rec.confirmedCluster(); ok && uid != reg.KnownCluster {
 		reg.KnownCluster, reg.KnownStore, reg.StoreUntrusted = uid, engine.Store{}, false // its history does not apply

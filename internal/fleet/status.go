@@ -283,6 +283,9 @@ func (v statusInputs) store(s *v1alpha1.Status, e engine.Status) {
 	owns := kind.Mode(v.rec.Spec.Mode) == kind.Autonomous || v.rec.Spec.ChildApplications == v1alpha1.ChildApplicationsReadOnly
 	if owns && e.Other.UID != "" && e.Other.Revision <= math.MaxInt64 {
 		s.Store = &v1alpha1.Store{UID: e.Other.UID, Revision: e.Other.Revision, Untrusted: e.StoreHoldID != ""}
+		if mark := e.Other.Mark; mark.Number <= math.MaxInt64 {
+			s.Store.Mark, s.Store.MarkRecord = mark.Number, mark.Record
+		}
 	}
 }
 

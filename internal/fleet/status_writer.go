@@ -212,11 +212,11 @@ const countBatch = 200
 
 // check queues an agent if its status must be written.
 func (r *StatusWriter) check(agent string) {
-	rec, _, due := r.due(agent)
+	v, _, due := r.due(agent)
 	switch {
 	case due:
 		r.queue.Add(agent)
-	case rec.Name == "":
+	case v.rec.Name == "":
 		r.mu.Lock()
 		delete(r.sessions, agent)
 		delete(r.wrote, agent)
@@ -224,19 +224,19 @@ func (r *StatusWriter) check(agent string) {
 	}
 }
 
-// due returns an agent's desired status and whether it must be written.
-func (r *StatusWriter) due(agent string) (agentRecord, v1alpha1.Status, bool) {
+// due returns an agent's desired status, what it was computed from, and whether it must be written.
+func (r *StatusWriter) due(agent string) (statusInputs, v1alpha1.Status, bool) {
 	v, known := r.inputsFor(agent)
 	if !known {
-		return agentRecord{}, v1alpha1.Status{}, false
+		return statusInputs{}, v1alpha1.Status{}, false
 	}
 	s := v.status()
 	if sameStatus(s, v.rec.Status) {
-		return v.rec, s, false
+		return v, s, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return v.rec, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= r.ageInterval
+	return v, s, !sameButForTime(s, v.rec.Status) || v.now.Sub(r.wrote[agent]) >= r.ageInterval
 }
 
 // inputsFor returns the status inputs of an agent. It returns false if the agent has no Agent object.
@@ -262,11 +262,12 @@ func (r *StatusWriter) inputsFor(agent string) (statusInputs, bool) {
 
 // write writes an agent's status if it is due. The write fails on a conflict, and the status is computed again.
 func (r *StatusWriter) write(ctx context.Context, agent string) error {
-	rec, s, due := r.due(agent)
+	v, s, due := r.due(agent)
 	if !due {
 		return nil
 	}
-	o, err := r.registry.patchStatus(ctx, agent, rec.ResourceVersion, s)
+	s.HistoryMark = v.historyMark(s)
+	o, err := r.registry.patchStatus(ctx, agent, v.rec.ResourceVersion, s)
 	switch {
 	case kube.IsNotFound(err):
 		return nil
@@ -279,5 +280,11 @@ func (r *StatusWriter) write(ctx context.Context, agent string) error {
 	r.mu.Lock()
 	r.wrote[agent] = time.Now()
 	r.mu.Unlock()
+	if s.HistoryMark != v.rec.Status.HistoryMark { // stored, so the agent may know it
+		mark := engine.HistoryMark{Record: string(v.rec.UID), Number: s.HistoryMark}
+		if err := r.registry.cfg.Post(ctx, reconcile.FromPeer{Agent: agent, Input: engine.Marked{Mark: mark, Revision: v.session.engine.Unmarked}}); err != nil {
+			return err
+		}
+	}
 	return r.registry.update(ctx, o)
 }

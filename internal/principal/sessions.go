@@ -173,7 +173,7 @@ func (s *sessions) takeEndReason(agent string) string {
 
 // handleHello posts a Hello after the agent is registered and the revision of the hub's store is known.
 func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
-	revision, ok := s.prepare(c, hello)
+	store, ok := s.prepare(c, hello)
 	if !ok {
 		return
 	}
@@ -182,19 +182,19 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 		skew = engine.Time(*known.SkewSeconds) * engine.Second
 	}
 	_ = s.post(s.ctx, c.Done(), reconcile.FromPeer{Agent: c.Agent, ClockSkew: skew, // fails if the connection or ctx ended
-		Input: engine.Connected{Session: c.ID, Store: engine.Store{UID: s.storeUID, Revision: revision}}})
+		Input: engine.Connected{Session: c.ID, Store: store}})
 	s.forward(c, engine.Received{Session: c.ID, Message: hello})
 }
 
-// prepare registers an agent if necessary and returns the revision of the hub's store, or closes the connection.
-func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (revision uint64, ok bool) {
+// prepare registers an agent if necessary and returns the hub's store, or closes the connection.
+func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (store engine.Store, ok bool) {
 	select {
 	case s.hellos <- struct{}{}:
 		defer func() { <-s.hellos }()
 	case <-c.Done():
-		return 0, false
+		return store, false
 	case <-s.ctx.Done():
-		return 0, false
+		return store, false
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -209,18 +209,24 @@ func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (revision uint
 	})
 	if reason := s.registry.DenyReason(c.Agent); reason != "" {
 		c.CloseAfter(engine.Revoked, reason, suspendedRetry)
-		return 0, false
+		return store, false
 	}
 	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) || s.superseded(c, hello.Epoch) {
-		return 0, false
+		return store, false
+	}
+	mark, err := s.registry.HistoryMark(ctx, c.Agent, hello.Known.Mark)
+	if err != nil {
+		s.log.Warn("Failed to read the history mark", "agent", c.Agent, "error", err)
+		c.CloseAfter(engine.Unavailable, "the hub failed to read the Agent: "+err.Error(), 5*time.Second)
+		return store, false
 	}
 	revision, err := s.revisions.Read(ctx)
 	if err != nil {
 		s.log.Warn("Failed to read the current resourceVersion", "agent", c.Agent, "error", err)
 		c.CloseAfter(engine.Unavailable, "the hub failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
-		return 0, false
+		return store, false
 	}
-	return revision, true
+	return engine.Store{UID: s.storeUID, Revision: revision, Mark: mark}, true
 }
 
 // register records the first connection of an agent, or closes it.

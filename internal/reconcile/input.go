@@ -87,7 +87,7 @@ type Schema struct {
 	Version  string // changes with the CRD; empty if it cannot be read
 }
 
-// FromPeer has a connection's input: engine.Connected, Disconnected, Received.
+// FromPeer has a connection's input: engine.Connected, Disconnected, Received, Marked.
 type FromPeer struct {
 	Agent     string // empty on a spoke
 	Input     engine.Input

@@ -113,6 +113,7 @@ func (m Memory) With(other Memory) Memory {
 	}
 	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub), Generation: generation}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
+	out.Store.Mark = m.Store.Mark.Newer(other.Store.Mark)
 	for _, s := range other.Seen {
 		i := slices.IndexFunc(out.Seen, func(known engine.Seen) bool { return known.Scope == s.Scope })
 		if i < 0 {

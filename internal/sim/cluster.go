@@ -146,12 +146,13 @@ type memory struct {
 	Seen           string // by scope, as reconcile.FormatSeen has it
 	Commands       string // begun last
 	Hub            reconcile.KnownHub
+	Mark           uint64 // of this cluster's own history
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub)}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "knownMark": m.KnownStore.Mark.Number, "mark": m.Mark, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub)}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -175,11 +176,22 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	}
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
-		KnownStore:     engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision")},
+		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision"),
+			Mark: engine.HistoryMark{Record: digText(t, "spec", "record"), Number: number("knownMark")}},
+		Mark:           number("mark"),
 		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands"),
 		Hub: reconcile.KnownHub{Agent: digText(t, "spec", "hub", "agent"), Namespace: digText(t, "spec", "hub", "namespace"), Server: digText(t, "spec", "hub", "server"),
 			ArgoNamespace: digText(t, "spec", "hub", "argoNamespace"), PrincipalUID: digText(t, "spec", "hub", "principalUID"),
 			InstanceLabel: digText(t, "spec", "hub", "instanceLabel"), Mapping: digText(t, "spec", "hub", "mapping"), Projection: projection(o)}}
+}
+
+// historyMark returns the history mark in an object of this cluster.
+func (c *cluster) historyMark(r kind.Resource, name string) engine.HistoryMark {
+	o := c.st.get(ref(r, c.argo, name))
+	if o == nil {
+		return engine.HistoryMark{}
+	}
+	return engine.HistoryMark{Record: o.UID(), Number: c.recall(r, name).Mark}
 }
 
 func hubTree(h reconcile.KnownHub) tree {

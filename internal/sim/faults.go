@@ -151,12 +151,34 @@ func restoreHub(w *world, a action) {
 		return
 	}
 	b, _ := pick(w.hub.backups, a.n[1])
+	before := w.hub.st.rev
 	w.restoreHub(b)
+	if a.n[2]%2 == 0 {
+		w.writePast(before + uint64(a.n[2]%50))
+	}
+}
+
+// writePast keeps the agents away from a hub that was restored until its revision is later than any that they know. The
+// writes are of objects that the product does not read.
+func (w *world) writePast(rev uint64) {
+	for _, s := range w.spokes {
+		s.partitionUntil = max(s.partitionUntil, w.now+w.between(40*second, 3*minute))
+		for _, c := range w.liveConns() {
+			if c.spoke == s {
+				c.cut()
+			}
+		}
+	}
+	w.after(30*second, func() { // the principals have restarted
+		w.tracef("hub: writes past %d", rev)
+		w.hub.st.rev = max(w.hub.st.rev, rev)
+	})
 }
 
 func (w *world) restoreHub(b *backup) {
 	w.tracef("hub: restored from %d to %d", w.hub.st.rev, b.rev)
 	w.hub.st.restore(b)
+	w.ledger.marksRestored(w.hub, b.rev)
 	w.ledger.hubRestored()
 	// The API server was away for that; principals do not outlive it.
 	for _, p := range w.principals {
@@ -188,6 +210,7 @@ func restoreSpoke(w *world, a action) {
 func (w *world) restoreSpoke(s *spoke, b *backup) {
 	w.tracef("%s: restored from %d to %d", s.agent.Name, s.cluster.st.rev, b.rev)
 	s.cluster.st.restore(b)
+	w.ledger.marksRestored(s.cluster, b.rev)
 	w.ledger.spokeRestored(s)
 	for _, r := range s.cluster.applications(func(*kind.Object) bool { return true }) {
 		s.ctl.noticed(r)

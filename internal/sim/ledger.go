@@ -41,8 +41,9 @@ type ledger struct {
 	recounts  bool                   // a store was replaced without a user's action
 
 	turn        uint64
-	hubEra      int               // grows when the hub's store goes back
-	spokeEra    map[string]int    // the same, by agent
+	hubEra      int            // grows when the hub's store goes back
+	spokeEra    map[string]int // the same, by agent
+	marks       map[engine.HistoryMark]recordedMark
 	metHub      map[string]int    // the era in which an agent last had a session
 	metSpoke    map[string]int    // the era of the agent in which the hub last had one
 	acceptedHub map[string]int    // the era of the hub's store that an agent's user has accepted, or that cannot be distinguished from the one before
@@ -68,7 +69,7 @@ func newLedger(w *world) *ledger {
 	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
-		clustered: map[string]engine.Time{}}
+		clustered: map[string]engine.Time{}, marks: map[engine.HistoryMark]recordedMark{}}
 }
 
 // trackLate notes an operation that a call wrote after it had timed out.
@@ -259,6 +260,7 @@ func (l *ledger) opened(p *process, f engine.Event) {
 	if st.StoreHoldID == "" {
 		p.known = f.Store
 	}
+	l.checkHistory(p, known, f.Store, st.StoreHoldID != "", l.hubEra)
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
 		l.w.check(st.StoreHoldID != "", "%s trusts a hub whose store regressed from %v to %v", p.name, known, f.Store)
 	}
@@ -279,6 +281,9 @@ func (l *ledger) recordSession(p *process, agent string, f engine.Event) {
 		l.w.check(cluster == known, "%s lets cluster %s in as agent %s, which is cluster %s", p.name, cluster, agent, known)
 	}
 	st, _ := p.reconciler.Status(agent)
+	if s := l.w.spokeOf(agent); !s.managed() && !s.stranger {
+		l.checkHistory(p, p.persisted[agent].KnownStore, f.Store, st.StoreHoldID != "", l.spokeEra[agent]+l.hubEra)
+	}
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.StoreHoldID == "" {
 		l.accept(l.w.spokeOf(agent))
 	}

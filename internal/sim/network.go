@@ -122,7 +122,7 @@ func (e *end) begin() {
 		skew = e.c.spoke.cluster.skew
 	}
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), ClockSkew: skew, Input: engine.Connected{
-		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev}}})
+		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev, Mark: e.p.historyMark(e.c.spoke)}}})
 	early := e.early
 	e.early = nil
 	for _, m := range early {
@@ -226,6 +226,7 @@ func (e *end) receive(m engine.Message) {
 		m = e.p.translate(m)
 	}
 	e.p.received(e.c.spoke.agent.Name, m)
+	e.p.receivedMark(m)
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
 

@@ -204,6 +204,7 @@ func (p *process) persistEvery() engine.Time {
 func (p *process) persist() {
 	if p.spoke != nil {
 		p.persistLease()
+		p.recordMark()
 		return
 	}
 	for _, s := range p.w.spokes {
@@ -281,7 +282,7 @@ func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiEr
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub, Mark: p.persisted[""].Mark}
 	exact := p.accepted // earlier knowledge does not count
 	if now == p.persisted[""] && !exact {
 		done(nil)
@@ -295,6 +296,7 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub}.With(m)
 			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " "), Hub: both.Hub}
 		}
+		said.Mark = p.cluster.recall(leases, "agent").Mark
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
@@ -361,7 +363,11 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 		now.KnownStore, now.StoreUntrusted = st.Other, st.StoreHoldID != ""
 	}
 	news = news || now.KnownCluster != was.KnownCluster || now.StoreUntrusted != was.StoreUntrusted || p.w.now-p.wrote[name] >= 10*minute
-	if now == was || !news {
+	due := now != was && news || p.w.now-p.wrote[name] >= minute // what only ages is part of the status, and not of this
+	if mark := p.cluster.historyMark(registrations, name); due && p.mayMark(st, mark) {
+		now.Mark = mark.Number + 1
+	}
+	if now == was || !due {
 		return
 	}
 	p.wrote[name] = p.w.now
@@ -370,6 +376,9 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 			return nil, &apiError{"Conflict", "another principal has written it"}
 		}
 		p.cluster.remember(actor{what: p.name, proc: p}, registrations, name, now)
+		if now.Mark != was.Mark {
+			p.w.ledger.markRecorded(p.cluster, engine.HistoryMark{Record: st.Mark.Record, Number: now.Mark})
+		}
 		for _, other := range p.w.principals {
 			if other != p && other.up {
 				other.later(other.cluster.watchLag(), func() { other.register(s) })
@@ -380,6 +389,9 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 		switch {
 		case err == nil:
 			p.persisted[name] = now
+			if now.Mark != was.Mark {
+				p.marked(name, st, engine.HistoryMark{Record: st.Mark.Record, Number: now.Mark})
+			}
 		case err.reason == "Conflict":
 			p.register(s)
 		}

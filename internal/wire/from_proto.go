@@ -13,7 +13,7 @@ func readHello(m *pb.Hello) engine.Message {
 	return engine.Hello{
 		Epoch: readEpoch(m.GetEpoch()), ClusterUID: m.GetClusterUid(), Mode: m.GetMode(), Mapping: m.GetMapping(), Namespace: m.GetNamespace(),
 		Version: m.GetVersion(), Protocol: readRange(m.GetProtocol()), Projection: readRange(m.GetProjection()), Capabilities: m.GetCapabilities(),
-		Store: readStore(m.GetStore()), Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(),
+		Store: readStore(m.GetStore()), Known: readStore(m.GetKnown()), Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(),
 		Facts: convert(m.GetFacts(), func(f *pb.Fact) engine.Fact { return engine.Fact{Key: f.GetKey(), Value: f.GetValue()} }),
 	}
 }
@@ -23,12 +23,12 @@ func readWelcome(m *pb.Welcome) engine.Message {
 		Epoch: readEpoch(m.GetEpoch()), Agent: m.GetAgent(), Mode: m.GetMode(), Mapping: m.GetMapping(), HubNamespace: m.GetHubNamespace(),
 		ArgoNamespace: m.GetArgoNamespace(), ServerURL: m.GetServerUrl(), PrincipalUID: m.GetPrincipalUid(), Version: m.GetVersion(),
 		Protocol: int(m.GetProtocol()), Projection: int(m.GetProjection()), Capabilities: m.GetCapabilities(), Store: readStore(m.GetStore()),
-		Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(), InstanceLabel: m.GetInstanceLabel(), HubGeneration: m.GetHubGeneration(), Predecessor: readStore(m.GetPredecessor()),
+		Seen: convert(m.GetSeen(), readSeen), ClockMillis: m.GetClockMillis(), InstanceLabel: m.GetInstanceLabel(), HubGeneration: m.GetHubGeneration(), Predecessor: readStore(m.GetPredecessor()), Known: readStore(m.GetKnown()),
 	}
 }
 
 func readRoots(m *pb.Roots) engine.Message {
-	return engine.Roots{Items: convert(m.GetItems(), readRoot), Same: convert(m.GetSame(), readRoot)}
+	return engine.Roots{Items: convert(m.GetItems(), readRoot), Same: convert(m.GetSame(), readRoot), Mark: m.GetMark()}
 }
 
 func readSame(m *pb.Same) engine.Message { return engine.Same{Items: convert(m.GetItems(), readRoot)} }
@@ -108,7 +108,8 @@ func readRange(r *pb.Range) engine.Range {
 }
 
 func readStore(s *pb.Store) engine.Store {
-	return engine.Store{UID: s.GetUid(), Revision: s.GetRevision()}
+	return engine.Store{UID: s.GetUid(), Revision: s.GetRevision(),
+		Mark: engine.HistoryMark{Record: s.GetMark().GetRecord(), Number: s.GetMark().GetNumber()}}
 }
 
 func readSeen(s *pb.Seen) engine.Seen {

@@ -48,7 +48,8 @@ var anyEpoch = rapid.Custom(func(t *rapid.T) engine.Epoch {
 })
 
 var anyStore = rapid.Custom(func(t *rapid.T) engine.Store {
-	return engine.Store{UID: maybeToken.Draw(t, "uid"), Revision: anyUint64.Draw(t, "revision")}
+	return engine.Store{UID: maybeToken.Draw(t, "uid"), Revision: anyUint64.Draw(t, "revision"),
+		Mark: engine.HistoryMark{Record: maybeToken.Draw(t, "record"), Number: anyUint64.Draw(t, "number")}}
 })
 
 var anyRange = rapid.Custom(func(t *rapid.T) engine.Range {
@@ -149,6 +150,7 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Projection:   anyRange.Draw(t, "projection"),
 			Capabilities: some(t, "capabilities", MaxCapabilities, anyToken),
 			Store:        anyStore.Draw(t, "store"),
+			Known:        anyStore.Draw(t, "known"),
 			Seen:         some(t, "seen", MaxScopes, anySeen),
 			Facts:        some(t, "facts", engine.MaxFacts, anyFact),
 			ClockMillis:  rapid.Int64Range(math.MinInt64, math.MaxInt64).Draw(t, "clock"),
@@ -174,10 +176,11 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			InstanceLabel: maybeToken.Draw(t, "instance"),
 			HubGeneration: rapid.Uint64Range(0, maxGeneration).Draw(t, "generation"),
 			Predecessor:   anyStore.Draw(t, "predecessor"),
+			Known:         anyStore.Draw(t, "known"),
 		}
 	}),
 	"roots": rapid.Custom(func(t *rapid.T) engine.Message {
-		return engine.Roots{Items: some(t, "items", MaxScopes, anyRoot), Same: some(t, "same", MaxScopes, anyRoot)}
+		return engine.Roots{Items: some(t, "items", MaxScopes, anyRoot), Same: some(t, "same", MaxScopes, anyRoot), Mark: anyUint64.Draw(t, "mark")}
 	}),
 	"same": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Same{Items: some(t, "items", MaxScopes, anyRoot)}

@@ -16,7 +16,7 @@ func generated(m engine.Message) proto.Message {
 		return &pb.Hello{
 			Epoch: pbEpoch(m.Epoch), ClusterUid: m.ClusterUID, Mode: m.Mode, Mapping: m.Mapping,
 			Namespace: m.Namespace, Version: m.Version, Protocol: pbRange(m.Protocol),
-			Projection: pbRange(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen), Facts: each(m.Facts, pbFact),
+			Projection: pbRange(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Known: pbStore(m.Known), Seen: each(m.Seen, pbSeen), Facts: each(m.Facts, pbFact),
 			ClockMillis: m.ClockMillis,
 		}
 	case engine.Welcome:
@@ -25,10 +25,10 @@ func generated(m engine.Message) proto.Message {
 			HubNamespace: m.HubNamespace, ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL,
 			PrincipalUid: m.PrincipalUID, Version: m.Version, Protocol: uint32(m.Protocol),
 			Projection: uint32(m.Projection), Capabilities: m.Capabilities, Store: pbStore(m.Store), Seen: each(m.Seen, pbSeen),
-			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: pbStore(m.Predecessor),
+			ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: pbStore(m.Predecessor), Known: pbStore(m.Known),
 		}
 	case engine.Roots:
-		return &pb.Roots{Items: each(m.Items, pbRoot), Same: each(m.Same, pbRoot)}
+		return &pb.Roots{Items: each(m.Items, pbRoot), Same: each(m.Same, pbRoot), Mark: m.Mark}
 	case engine.Same:
 		return &pb.Same{Items: each(m.Items, pbRoot)}
 	case engine.Ask:
@@ -106,7 +106,11 @@ func pbStore(s engine.Store) *pb.Store {
 	if s == (engine.Store{}) {
 		return nil
 	}
-	return &pb.Store{Uid: s.UID, Revision: s.Revision}
+	out := &pb.Store{Uid: s.UID, Revision: s.Revision}
+	if s.Mark != (engine.HistoryMark{}) {
+		out.Mark = &pb.HistoryMark{Record: s.Mark.Record, Number: s.Mark.Number}
+	}
+	return out
 }
 
 func pbFact(f engine.Fact) *pb.Fact { return &pb.Fact{Key: f.Key, Value: f.Value} }

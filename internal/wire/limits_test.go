@@ -40,6 +40,9 @@ func TestLimits_AcceptTheLimitAndRejectOneMore(t *testing.T) {
 		{"hello.facts[0].value", 63, func(n int) engine.Message { return engine.Hello{Facts: []engine.Fact{{Key: "k", Value: word(n)}}} }},
 		{"hello.seen", MaxScopes, func(n int) engine.Message { return engine.Hello{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
 		{"hello.store.uid", 128, func(n int) engine.Message { return engine.Hello{Store: engine.Store{UID: word(n)}} }},
+		{"hello.known.mark.record", 128, func(n int) engine.Message {
+			return engine.Hello{Known: engine.Store{Mark: engine.HistoryMark{Record: word(n)}}}
+		}},
 		{"welcome.agent", 253, func(n int) engine.Message { return engine.Welcome{Agent: name(n)} }},
 		{"welcome.mode", 64, func(n int) engine.Message { return engine.Welcome{Mode: word(n)} }},
 		{"welcome.mapping", 64, func(n int) engine.Message { return engine.Welcome{Mapping: word(n)} }},

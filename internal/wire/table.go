@@ -47,10 +47,11 @@ var table = map[protoreflect.FullName]limit{
 	"Welcome.instance_label": {str: &labelKey},
 	"Welcome.hub_generation": {number: maxGeneration},
 
-	"Range.min":  {number: maxVersion},
-	"Range.max":  {number: maxVersion},
-	"Store.uid":  {str: &uid},
-	"Seen.scope": {str: &scopeName},
+	"Range.min":          {number: maxVersion},
+	"Range.max":          {number: maxVersion},
+	"Store.uid":          {str: &uid},
+	"HistoryMark.record": {str: &uid},
+	"Seen.scope":         {str: &scopeName},
 
 	"Roots.items": {entries: MaxScopes},
 	"Roots.same":  {entries: MaxScopes},

@@ -16,7 +16,7 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 		return &pb.Hello{
 			Epoch: toEpoch(m.Epoch), ClusterUid: m.ClusterUID, Mode: m.Mode, Mapping: m.Mapping, Namespace: m.Namespace, Version: m.Version,
 			Protocol: toRange(m.Protocol), Projection: toRange(m.Projection), Capabilities: m.Capabilities, Store: toStore(m.Store),
-			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis,
+			Known: toStore(m.Known), Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis,
 			Facts: convert(m.Facts, func(f engine.Fact) *pb.Fact { return &pb.Fact{Key: f.Key, Value: f.Value} }),
 		}, nil
 	case engine.Welcome:
@@ -24,10 +24,10 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 			Epoch: toEpoch(m.Epoch), Agent: m.Agent, Mode: m.Mode, Mapping: m.Mapping, HubNamespace: m.HubNamespace,
 			ArgoNamespace: m.ArgoNamespace, ServerUrl: m.ServerURL, PrincipalUid: m.PrincipalUID, Version: m.Version,
 			Protocol: toVersion(m.Protocol), Projection: toVersion(m.Projection), Capabilities: m.Capabilities, Store: toStore(m.Store),
-			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: toStore(m.Predecessor),
+			Seen: convert(m.Seen, toSeen), ClockMillis: m.ClockMillis, InstanceLabel: m.InstanceLabel, HubGeneration: m.HubGeneration, Predecessor: toStore(m.Predecessor), Known: toStore(m.Known),
 		}, nil
 	case engine.Roots:
-		return &pb.Roots{Items: convert(m.Items, toRoot), Same: convert(m.Same, toRoot)}, nil
+		return &pb.Roots{Items: convert(m.Items, toRoot), Same: convert(m.Same, toRoot), Mark: m.Mark}, nil
 	case engine.Same:
 		return &pb.Same{Items: convert(m.Items, toRoot)}, nil
 	case engine.Ask:
@@ -137,7 +137,11 @@ func toStore(s engine.Store) *pb.Store {
 	if s == (engine.Store{}) {
 		return nil
 	}
-	return &pb.Store{Uid: s.UID, Revision: s.Revision}
+	out := &pb.Store{Uid: s.UID, Revision: s.Revision}
+	if s.Mark != (engine.HistoryMark{}) {
+		out.Mark = &pb.HistoryMark{Record: s.Mark.Record, Number: s.Mark.Number}
+	}
+	return out
 }
 
 func toSeen(s engine.Seen) *pb.Seen { return &pb.Seen{Scope: s.Scope, Revision: s.Revision} }

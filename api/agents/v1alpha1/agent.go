@@ -109,9 +109,12 @@ type Status struct {
 	// ClusterUID is the UID of namespace kube-system of the workload cluster. The principal refuses another cluster.
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// Store is the last known state of the agent's API server storage. A store regression is not trusted.
-	Store    *Store `json:"store,omitempty"`
-	Version  string `json:"version,omitempty"`
-	Protocol string `json:"protocol,omitempty"`
+	Store *Store `json:"store,omitempty"`
+	// HistoryMark grows while the agent is connected. The agent knows the last one, so that it recognizes a hub that was
+	// restored from a backup.
+	HistoryMark uint64 `json:"historyMark,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Protocol    string `json:"protocol,omitempty"`
 	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate, and childApplications.
 	// Objects of these kinds stay as they are.
 	UnsupportedKinds []string `json:"unsupportedKinds,omitempty"`
@@ -178,6 +181,9 @@ type Session struct {
 type Store struct {
 	UID      string `json:"uid"`
 	Revision uint64 `json:"revision"`
+	// Mark is the history mark that the agent reported last, and MarkRecord the UID of its record.
+	Mark       uint64 `json:"mark,omitempty"`
+	MarkRecord string `json:"markRecord,omitempty"`
 	// Untrusted reports a store that is older or another one, until a user confirms it.
 	Untrusted bool `json:"untrusted"`
 }

@@ -56,7 +56,9 @@ type Hello struct {
 	// The agent's clock in milliseconds since 1970, to show the clock skew.
 	ClockMillis int64 `protobuf:"varint,12,opt,name=clock_millis,json=clockMillis,proto3" json:"clock_millis,omitempty"`
 	// What the agent reports of its cluster, as labels; at most 32. The hub's registration decides which it uses.
-	Facts         []*Fact `protobuf:"bytes,13,rep,name=facts,proto3" json:"facts,omitempty"`
+	Facts []*Fact `protobuf:"bytes,13,rep,name=facts,proto3" json:"facts,omitempty"`
+	// The hub's store as far as the agent has seen and trusts it. A hub that lacks its mark was restored.
+	Known         *Store `protobuf:"bytes,14,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +184,13 @@ func (x *Hello) GetFacts() []*Fact {
 	return nil
 }
 
+func (x *Hello) GetKnown() *Store {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
 // Fact is a property of a workload cluster, in the form of a label.
 type Fact struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -276,7 +285,9 @@ type Welcome struct {
 	// than it has seen. Absent: the hub was never promoted.
 	HubGeneration uint64 `protobuf:"varint,17,opt,name=hub_generation,json=hubGeneration,proto3" json:"hub_generation,omitempty"`
 	// Of a promoted hub: the store of the hub before it, and the revision up to which this hub has received everything of it.
-	Predecessor   *Store `protobuf:"bytes,18,opt,name=predecessor,proto3" json:"predecessor,omitempty"`
+	Predecessor *Store `protobuf:"bytes,18,opt,name=predecessor,proto3" json:"predecessor,omitempty"`
+	// The agent's store as far as the hub has seen and trusts it.
+	Known         *Store `protobuf:"bytes,19,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +448,13 @@ func (x *Welcome) GetPredecessor() *Store {
 	return nil
 }
 
+func (x *Welcome) GetKnown() *Store {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
 // Epoch orders the sessions of one agent. A newer session replaces an older one.
 type Epoch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -548,9 +566,11 @@ func (x *Range) GetMax() uint32 {
 // Store identifies the storage of an API server and its current revision. If the store was replaced or restored from a
 // backup, it is untrusted: the absence of an object does not delete it.
 type Store struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Uid      string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Absent: the side is of an older release, or records no marks.
+	Mark          *HistoryMark `protobuf:"bytes,3,opt,name=mark,proto3" json:"mark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -599,6 +619,68 @@ func (x *Store) GetRevision() uint64 {
 	return 0
 }
 
+func (x *Store) GetMark() *HistoryMark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+// HistoryMark is a number in an object of a store. It grows with the history of the store. If it is lower than the one that
+// the other side knows, the store was restored, whatever its revision is.
+type HistoryMark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UID of the object. Marks of two objects cannot be compared.
+	Record        string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryMark) Reset() {
+	*x = HistoryMark{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryMark) ProtoMessage() {}
+
+func (x *HistoryMark) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryMark.ProtoReflect.Descriptor instead.
+func (*HistoryMark) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HistoryMark) GetRecord() string {
+	if x != nil {
+		return x.Record
+	}
+	return ""
+}
+
+func (x *HistoryMark) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // Seen is the newest revision of the peer's objects in a scope that a side knows. An owner whose own view is older
 // waits with a round until it has seen that revision. Otherwise it would report objects as absent that it has not seen
 // yet.
@@ -612,7 +694,7 @@ type Seen struct {
 
 func (x *Seen) Reset() {
 	*x = Seen{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +706,7 @@ func (x *Seen) String() string {
 func (*Seen) ProtoMessage() {}
 
 func (x *Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[6]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +719,7 @@ func (x *Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Seen.ProtoReflect.Descriptor instead.
 func (*Seen) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{6}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Seen) GetScope() string {
@@ -660,14 +742,16 @@ type Roots struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Items []*Root                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// Answers to roots of the peer, as in Same.
-	Same          []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
+	Same []*Root `protobuf:"bytes,2,rep,name=same,proto3" json:"same,omitempty"`
+	// Number of the latest history mark of the sender's store. Absent: none.
+	Mark          uint64 `protobuf:"varint,3,opt,name=mark,proto3" json:"mark,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Roots) Reset() {
 	*x = Roots{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +763,7 @@ func (x *Roots) String() string {
 func (*Roots) ProtoMessage() {}
 
 func (x *Roots) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[7]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +776,7 @@ func (x *Roots) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roots.ProtoReflect.Descriptor instead.
 func (*Roots) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{7}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Roots) GetItems() []*Root {
@@ -709,6 +793,13 @@ func (x *Roots) GetSame() []*Root {
 	return nil
 }
 
+func (x *Roots) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
 // Same answers the roots that are equal to the replica's own. Only scope and sum of each are used.
 type Same struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -719,7 +810,7 @@ type Same struct {
 
 func (x *Same) Reset() {
 	*x = Same{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +822,7 @@ func (x *Same) String() string {
 func (*Same) ProtoMessage() {}
 
 func (x *Same) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[8]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +835,7 @@ func (x *Same) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Same.ProtoReflect.Descriptor instead.
 func (*Same) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{8}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Same) GetItems() []*Root {
@@ -770,7 +861,7 @@ type Root struct {
 
 func (x *Root) Reset() {
 	*x = Root{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +873,7 @@ func (x *Root) String() string {
 func (*Root) ProtoMessage() {}
 
 func (x *Root) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[9]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +886,7 @@ func (x *Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Root.ProtoReflect.Descriptor instead.
 func (*Root) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{9}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Root) GetScope() string {
@@ -839,7 +930,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +942,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +955,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Ask) GetScope() string {
@@ -903,7 +994,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1006,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1019,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Answer) GetScope() string {
@@ -980,7 +1071,7 @@ type Branch struct {
 
 func (x *Branch) Reset() {
 	*x = Branch{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -992,7 +1083,7 @@ func (x *Branch) String() string {
 func (*Branch) ProtoMessage() {}
 
 func (x *Branch) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1005,7 +1096,7 @@ func (x *Branch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Branch.ProtoReflect.Descriptor instead.
 func (*Branch) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Branch) GetPrefix() []byte {
@@ -1061,7 +1152,7 @@ type Want struct {
 
 func (x *Want) Reset() {
 	*x = Want{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1164,7 @@ func (x *Want) String() string {
 func (*Want) ProtoMessage() {}
 
 func (x *Want) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1177,7 @@ func (x *Want) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Want.ProtoReflect.Descriptor instead.
 func (*Want) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Want) GetScope() string {
@@ -1119,7 +1210,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1222,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1235,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Delta) GetScope() string {
@@ -1187,7 +1278,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1290,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1303,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Key) GetNamespace() string {
@@ -1240,7 +1331,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1343,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1356,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Ack) GetScope() string {
@@ -1295,7 +1386,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1398,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1411,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Finished) GetScope() string {
@@ -1365,7 +1456,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1468,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1481,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Held) GetScope() string {
@@ -1453,7 +1544,7 @@ type WriteOutage struct {
 
 func (x *WriteOutage) Reset() {
 	*x = WriteOutage{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1556,7 @@ func (x *WriteOutage) String() string {
 func (*WriteOutage) ProtoMessage() {}
 
 func (x *WriteOutage) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1569,7 @@ func (x *WriteOutage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOutage.ProtoReflect.Descriptor instead.
 func (*WriteOutage) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WriteOutage) GetReason() string {
@@ -1499,7 +1590,7 @@ type ApplicationEvents struct {
 
 func (x *ApplicationEvents) Reset() {
 	*x = ApplicationEvents{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1602,7 @@ func (x *ApplicationEvents) String() string {
 func (*ApplicationEvents) ProtoMessage() {}
 
 func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1615,7 @@ func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationEvents.ProtoReflect.Descriptor instead.
 func (*ApplicationEvents) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplicationEvents) GetItems() []*ApplicationEvent {
@@ -1561,7 +1652,7 @@ type ApplicationEvent struct {
 
 func (x *ApplicationEvent) Reset() {
 	*x = ApplicationEvent{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1664,7 @@ func (x *ApplicationEvent) String() string {
 func (*ApplicationEvent) ProtoMessage() {}
 
 func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1677,7 @@ func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationEvent.ProtoReflect.Descriptor instead.
 func (*ApplicationEvent) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplicationEvent) GetKey() *Key {
@@ -1675,7 +1766,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1778,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1791,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *UpgradeState) GetId() string {
@@ -1743,7 +1834,7 @@ type Upgrade struct {
 
 func (x *Upgrade) Reset() {
 	*x = Upgrade{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1846,7 @@ func (x *Upgrade) String() string {
 func (*Upgrade) ProtoMessage() {}
 
 func (x *Upgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1859,7 @@ func (x *Upgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
 func (*Upgrade) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Upgrade) GetId() string {
@@ -1817,7 +1908,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1920,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1933,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1872,7 +1963,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +1975,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +1988,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Open) GetToken() string {
@@ -1931,7 +2022,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2034,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2047,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Bye) GetCode() string {
@@ -2014,7 +2105,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2117,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2130,7 @@ func (x *Delta_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta_Item.ProtoReflect.Descriptor instead.
 func (*Delta_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *Delta_Item) GetSeq() uint64 {
@@ -2124,7 +2215,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2136,7 +2227,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2240,7 @@ func (x *Ack_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack_Item.ProtoReflect.Descriptor instead.
 func (*Ack_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *Ack_Item) GetSeq() uint64 {
@@ -2205,7 +2296,7 @@ var File_argocdagent_v1_sync_proto protoreflect.FileDescriptor
 
 const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\n" +
-	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\xef\x03\n" +
+	"\x19argocdagent/v1/sync.proto\x12\x0eargocdagent.v1\x1a\x1fargocdagent/v1/cloudevent.proto\"\x9c\x04\n" +
 	"\x05Hello\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x1f\n" +
 	"\vcluster_uid\x18\x02 \x01(\tR\n" +
@@ -2223,10 +2314,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	" \x01(\v2\x15.argocdagent.v1.StoreR\x05store\x12(\n" +
 	"\x04seen\x18\v \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12!\n" +
 	"\fclock_millis\x18\f \x01(\x03R\vclockMillis\x12*\n" +
-	"\x05facts\x18\r \x03(\v2\x14.argocdagent.v1.FactR\x05facts\".\n" +
+	"\x05facts\x18\r \x03(\v2\x14.argocdagent.v1.FactR\x05facts\x12+\n" +
+	"\x05known\x18\x0e \x01(\v2\x15.argocdagent.v1.StoreR\x05known\".\n" +
 	"\x04Fact\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x85\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xb2\x05\n" +
 	"\aWelcome\x12+\n" +
 	"\x05epoch\x18\x01 \x01(\v2\x15.argocdagent.v1.EpochR\x05epoch\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x12\n" +
@@ -2249,22 +2341,28 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\fclock_millis\x18\x0f \x01(\x03R\vclockMillis\x12%\n" +
 	"\x0einstance_label\x18\x10 \x01(\tR\rinstanceLabel\x12%\n" +
 	"\x0ehub_generation\x18\x11 \x01(\x04R\rhubGeneration\x127\n" +
-	"\vpredecessor\x18\x12 \x01(\v2\x15.argocdagent.v1.StoreR\vpredecessor\"C\n" +
+	"\vpredecessor\x18\x12 \x01(\v2\x15.argocdagent.v1.StoreR\vpredecessor\x12+\n" +
+	"\x05known\x18\x13 \x01(\v2\x15.argocdagent.v1.StoreR\x05known\"C\n" +
 	"\x05Epoch\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\"+\n" +
 	"\x05Range\x12\x10\n" +
 	"\x03min\x18\x01 \x01(\rR\x03min\x12\x10\n" +
-	"\x03max\x18\x02 \x01(\rR\x03max\"5\n" +
+	"\x03max\x18\x02 \x01(\rR\x03max\"f\n" +
 	"\x05Store\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"8\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
+	"\x04mark\x18\x03 \x01(\v2\x1b.argocdagent.v1.HistoryMarkR\x04mark\"=\n" +
+	"\vHistoryMark\x12\x16\n" +
+	"\x06record\x18\x01 \x01(\tR\x06record\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"8\n" +
 	"\x04Seen\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"]\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"q\n" +
 	"\x05Roots\x12*\n" +
 	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\x12(\n" +
-	"\x04same\x18\x02 \x03(\v2\x14.argocdagent.v1.RootR\x04same\"2\n" +
+	"\x04same\x18\x02 \x03(\v2\x14.argocdagent.v1.RootR\x04same\x12\x12\n" +
+	"\x04mark\x18\x03 \x01(\x04R\x04mark\"2\n" +
 	"\x04Same\x12*\n" +
 	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"f\n" +
 	"\x04Root\x12\x14\n" +
@@ -2389,7 +2487,7 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Hello)(nil),             // 0: argocdagent.v1.Hello
 	(*Fact)(nil),              // 1: argocdagent.v1.Fact
@@ -2397,61 +2495,65 @@ var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Epoch)(nil),             // 3: argocdagent.v1.Epoch
 	(*Range)(nil),             // 4: argocdagent.v1.Range
 	(*Store)(nil),             // 5: argocdagent.v1.Store
-	(*Seen)(nil),              // 6: argocdagent.v1.Seen
-	(*Roots)(nil),             // 7: argocdagent.v1.Roots
-	(*Same)(nil),              // 8: argocdagent.v1.Same
-	(*Root)(nil),              // 9: argocdagent.v1.Root
-	(*Ask)(nil),               // 10: argocdagent.v1.Ask
-	(*Answer)(nil),            // 11: argocdagent.v1.Answer
-	(*Branch)(nil),            // 12: argocdagent.v1.Branch
-	(*Want)(nil),              // 13: argocdagent.v1.Want
-	(*Delta)(nil),             // 14: argocdagent.v1.Delta
-	(*Key)(nil),               // 15: argocdagent.v1.Key
-	(*Ack)(nil),               // 16: argocdagent.v1.Ack
-	(*Finished)(nil),          // 17: argocdagent.v1.Finished
-	(*Held)(nil),              // 18: argocdagent.v1.Held
-	(*WriteOutage)(nil),       // 19: argocdagent.v1.WriteOutage
-	(*ApplicationEvents)(nil), // 20: argocdagent.v1.ApplicationEvents
-	(*ApplicationEvent)(nil),  // 21: argocdagent.v1.ApplicationEvent
-	(*UpgradeState)(nil),      // 22: argocdagent.v1.UpgradeState
-	(*Upgrade)(nil),           // 23: argocdagent.v1.Upgrade
-	(*Confirm)(nil),           // 24: argocdagent.v1.Confirm
-	(*Open)(nil),              // 25: argocdagent.v1.Open
-	(*Bye)(nil),               // 26: argocdagent.v1.Bye
-	(*Delta_Item)(nil),        // 27: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),          // 28: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil),        // 29: argocdagent.v1.CloudEvent
+	(*HistoryMark)(nil),       // 6: argocdagent.v1.HistoryMark
+	(*Seen)(nil),              // 7: argocdagent.v1.Seen
+	(*Roots)(nil),             // 8: argocdagent.v1.Roots
+	(*Same)(nil),              // 9: argocdagent.v1.Same
+	(*Root)(nil),              // 10: argocdagent.v1.Root
+	(*Ask)(nil),               // 11: argocdagent.v1.Ask
+	(*Answer)(nil),            // 12: argocdagent.v1.Answer
+	(*Branch)(nil),            // 13: argocdagent.v1.Branch
+	(*Want)(nil),              // 14: argocdagent.v1.Want
+	(*Delta)(nil),             // 15: argocdagent.v1.Delta
+	(*Key)(nil),               // 16: argocdagent.v1.Key
+	(*Ack)(nil),               // 17: argocdagent.v1.Ack
+	(*Finished)(nil),          // 18: argocdagent.v1.Finished
+	(*Held)(nil),              // 19: argocdagent.v1.Held
+	(*WriteOutage)(nil),       // 20: argocdagent.v1.WriteOutage
+	(*ApplicationEvents)(nil), // 21: argocdagent.v1.ApplicationEvents
+	(*ApplicationEvent)(nil),  // 22: argocdagent.v1.ApplicationEvent
+	(*UpgradeState)(nil),      // 23: argocdagent.v1.UpgradeState
+	(*Upgrade)(nil),           // 24: argocdagent.v1.Upgrade
+	(*Confirm)(nil),           // 25: argocdagent.v1.Confirm
+	(*Open)(nil),              // 26: argocdagent.v1.Open
+	(*Bye)(nil),               // 27: argocdagent.v1.Bye
+	(*Delta_Item)(nil),        // 28: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),          // 29: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),        // 30: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	3,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
 	4,  // 1: argocdagent.v1.Hello.protocol:type_name -> argocdagent.v1.Range
 	4,  // 2: argocdagent.v1.Hello.projection:type_name -> argocdagent.v1.Range
 	5,  // 3: argocdagent.v1.Hello.store:type_name -> argocdagent.v1.Store
-	6,  // 4: argocdagent.v1.Hello.seen:type_name -> argocdagent.v1.Seen
+	7,  // 4: argocdagent.v1.Hello.seen:type_name -> argocdagent.v1.Seen
 	1,  // 5: argocdagent.v1.Hello.facts:type_name -> argocdagent.v1.Fact
-	3,  // 6: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
-	5,  // 7: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
-	6,  // 8: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
-	5,  // 9: argocdagent.v1.Welcome.predecessor:type_name -> argocdagent.v1.Store
-	9,  // 10: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	9,  // 11: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
-	9,  // 12: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	12, // 13: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	27, // 14: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	28, // 15: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	15, // 16: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	15, // 17: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	21, // 18: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
-	15, // 19: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
-	15, // 20: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	15, // 21: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	29, // 22: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	29, // 23: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	23, // [23:24] is the sub-list for method output_type
-	22, // [22:23] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	5,  // 6: argocdagent.v1.Hello.known:type_name -> argocdagent.v1.Store
+	3,  // 7: argocdagent.v1.Welcome.epoch:type_name -> argocdagent.v1.Epoch
+	5,  // 8: argocdagent.v1.Welcome.store:type_name -> argocdagent.v1.Store
+	7,  // 9: argocdagent.v1.Welcome.seen:type_name -> argocdagent.v1.Seen
+	5,  // 10: argocdagent.v1.Welcome.predecessor:type_name -> argocdagent.v1.Store
+	5,  // 11: argocdagent.v1.Welcome.known:type_name -> argocdagent.v1.Store
+	6,  // 12: argocdagent.v1.Store.mark:type_name -> argocdagent.v1.HistoryMark
+	10, // 13: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
+	10, // 14: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
+	10, // 15: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	13, // 16: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	28, // 17: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	29, // 18: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	16, // 19: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	16, // 20: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	22, // 21: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
+	16, // 22: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
+	16, // 23: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	16, // 24: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	30, // 25: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	30, // 26: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	26, // [26:27] is the sub-list for method output_type
+	25, // [25:26] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -2466,7 +2568,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+)
+
+// This file is about history marks: principals record them with the registration of an agent, agents in their Leases.
+
+// historyMark returns the mark of a process's own cluster, for a session. The registration exists before the first session.
+func (p *process) historyMark(s *spoke) engine.HistoryMark {
+	if p.spoke != nil {
+		return p.cluster.historyMark(leases, "agent")
+	}
+	if p.cluster.st.get(ref(registrations, p.cluster.argo, s.agent.Name)) == nil {
+		p.cluster.remember(actor{what: p.name, proc: p}, registrations, s.agent.Name, memory{})
+	}
+	return p.cluster.historyMark(registrations, s.agent.Name)
+}
+
+// mayMark reports whether a session needs a mark, and its cluster was not restored since the session began.
+func (p *process) mayMark(st engine.Status, mark engine.HistoryMark) bool {
+	return st.Unmarked != 0 && st.Mark.Record == mark.Record && st.Mark.Number <= mark.Number
+}
+
+// recordMark is an agent that records a mark in its Lease.
+func (p *process) recordMark() {
+	st, _ := p.reconciler.Status("")
+	if st.Unmarked == 0 {
+		return
+	}
+	mark := engine.HistoryMark{}
+	p.ask(func() (*kind.Object, *apiError) {
+		if mark = p.cluster.historyMark(leases, "agent"); !p.mayMark(st, mark) {
+			return nil, &apiError{"Conflict", "the Lease was restored"}
+		}
+		mark.Number++
+		m := p.cluster.recall(leases, "agent")
+		m.Mark = mark.Number
+		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", m)
+		p.w.ledger.markRecorded(p.cluster, mark)
+		return nil, nil
+	}, func(_ *kind.Object, err *apiError) {
+		if err == nil {
+			m := p.persisted[""]
+			m.Mark = mark.Number
+			p.persisted[""] = m
+			p.marked("", st, mark)
+		}
+	})
+}
+
+// marked lets the core send a mark that is stored.
+func (p *process) marked(agent string, st engine.Status, mark engine.HistoryMark) {
+	p.step(reconcile.FromPeer{Agent: agent, Input: engine.Marked{Mark: mark, Revision: st.Unmarked}})
+}
+
+// recordedMark is a mark that was stored at a revision.
+type recordedMark struct {
+	c    *cluster
+	rev  uint64
+	lost bool // by a restore
+}
+
+// markRecorded is called when a mark is stored.
+func (l *ledger) markRecorded(c *cluster, mark engine.HistoryMark) {
+	l.marks[mark] = recordedMark{c: c, rev: c.st.rev}
+}
+
+// marksRestored notes which marks a restore to a revision has lost.
+func (l *ledger) marksRestored(c *cluster, rev uint64) {
+	for mark, at := range l.marks {
+		if at.c == c && at.rev > rev {
+			at.lost = true
+			l.marks[mark] = at
+		}
+	}
+}
+
+// receivedMark is an agent that hears of a mark of its hub.
+func (p *process) receivedMark(m engine.Message) {
+	roots, ok := m.(engine.Roots)
+	if st, _ := p.reconciler.Status(""); ok && p.spoke != nil && st.Connected && st.StoreHoldID == "" && p.known.Mark.Record != "" {
+		p.known.Mark.Number = max(p.known.Mark.Number, roots.Mark)
+	}
+}
+
+// checkHistory checks that a side does not trust a store of which it knows a mark that is lost, whatever its revision is, and
+// that it trusts a store that was never restored.
+func (l *ledger) checkHistory(p *process, known, met engine.Store, untrusted bool, restored int) {
+	lost := known.UID == met.UID && known.Mark.Record == met.Mark.Record && l.marks[known.Mark].lost
+	l.w.check(!lost || untrusted, "%s trusts a store that lacks mark %v and has %v", p.name, known.Mark, met)
+	l.w.check(!untrusted || restored > 0, "%s does not trust a store that was never restored: %v after %v", p.name, met, known)
+}
