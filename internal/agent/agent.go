@@ -245,13 +245,17 @@ func (a *agent) Connected(c *transport.Conn) {
 		c.CloseAfter(engine.Unavailable, "the agent failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
 		return
 	}
+	var later []uint64
+	if err := a.runner.Do(ctx, func(n *reconcile.Reconciler) { later = n.LaterGenerations() }); err != nil {
+		return // the agent ends
+	}
 	remembered, err := a.state.reload(ctx)
 	if err != nil {
 		a.log.Warn("Failed to read what is known of the hub", "error", err)
 		c.CloseAfter(engine.Unavailable, "the agent failed to read its Lease: "+err.Error(), 5*time.Second)
 		return
 	}
-	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered})
+	_ = a.runner.PostFromPeer(a.ctx, c.Done(), reconcile.Remembered{Memory: remembered, LaterGenerations: later})
 	a.conn.Store(c)
 	a.server.Store(c.Address)
 	epoch := engine.Epoch{Incarnation: a.state.incarnation, Attempt: a.attempt.Add(1)}

@@ -74,7 +74,7 @@ func (l *leases) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	maps.Copy(l.annotations, body.Metadata.Annotations)
 	err := json.NewEncoder(w).Encode(map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-		"metadata": map[string]any{"name": leaseName, "namespace": "argocd", "resourceVersion": fmt.Sprint(l.revision), "annotations": l.annotations}})
+		"metadata": map[string]any{"name": leaseName, "namespace": "argocd", "uid": "lease-uid", "resourceVersion": fmt.Sprint(l.revision), "annotations": l.annotations}})
 	return w.Result(), err
 }
 
@@ -308,5 +308,85 @@ func TestLeaseState_StoresTheGenerationOfTheHub(t *testing.T) {
 	}
 	if cfg := (&agent{state: next}).nodeConfig(); cfg.KnownGeneration != want {
 		t.Errorf("its core knows %+v", cfg.KnownGeneration)
+	}
+}
+
+func mark(record string, number uint64) engine.HistoryMark {
+	return engine.HistoryMark{Record: record, Number: number}
+}
+
+func TestLeaseState_KnowsTheMarkOfTheHub(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	known := at(12, 3, 12)
+	known.Store.Mark = mark("agent-uid", 7)
+	if err := m.save(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	next := l.recall(t)
+	if next.known.Store != known.Store {
+		t.Fatalf("the next process knows %+v", next.known.Store)
+	}
+	known.Store.Mark.Number = 6 // of a process that has not received the last one
+	if err := next.atLeast(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known.Store.Mark; got != mark("agent-uid", 7) {
+		t.Errorf("a later mark was replaced: %+v", got)
+	}
+	next.accepted.Store(true)
+	if err := next.save(t.Context(), known); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known.Store.Mark; got != mark("agent-uid", 6) {
+		t.Errorf("after the store was accepted, the agent knows %+v", got)
+	}
+}
+
+func TestLeaseState_RecordsMarks(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	session := m.historyMark()
+	if session != mark("lease-uid", 0) {
+		t.Fatalf("the first session has %+v", session)
+	}
+	other := l.recall(t)
+	for want := uint64(1); want <= 2; want++ {
+		if got, err := m.recordMark(t.Context(), session); err != nil || got != mark("lease-uid", want) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if got, err := other.recordMark(t.Context(), session); err != nil || got != mark("lease-uid", 3) {
+		t.Errorf("another process records %+v, %v", got, err)
+	}
+	if _, err := m.reload(t.Context()); err != nil || m.historyMark() != mark("lease-uid", 3) {
+		t.Errorf("the next session has %+v, %v", m.historyMark(), err)
+	}
+	m.accepted.Store(true)
+	if _, err := other.recordMark(t.Context(), session); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.reload(t.Context()); err != nil || m.historyMark() != mark("lease-uid", 4) {
+		t.Errorf("a session after the hub's store was accepted has %+v, %v", m.historyMark(), err)
+	}
+}
+
+// The cluster is restored, with an earlier mark. The process that runs must not continue from it.
+func TestLeaseState_RecordsNoMarkAfterARestore(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	told, err := m.recordMark(t.Context(), m.historyMark())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.annotations[historyMarkAnnotation], l.revision = "0", l.revision+1
+	if got, err := m.recordMark(t.Context(), told); err == nil {
+		t.Errorf("recorded %+v", got)
+	}
+	if l.annotations[historyMarkAnnotation] != "0" {
+		t.Errorf("the Lease has mark %s", l.annotations[historyMarkAnnotation])
+	}
+	if _, err := m.recordMark(t.Context(), mark("another-lease", 0)); err == nil {
+		t.Error("a mark of another Lease is continued")
 	}
 }

@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // This file decides which hub an agent follows if several hubs have one identity: an active hub and its standby.
 //
@@ -94,7 +98,7 @@ func (p *Peer) continueStore() {
 // outlives reports whether an object may be newer than what a promoted hub has received.
 func (r *replica) outlives(it *replicaItem) bool {
 	s := &r.peer.successor
-	return it.exists && it.owned && (it.sourceRevision == 0 || generation(it.sourceGeneration) == s.from && it.sourceRevision > s.until)
+	return it.exists && it.owned && (it.sourceRevision == 0 || r.peer.invented[generation(it.sourceGeneration)] || generation(it.sourceGeneration) == s.from && it.sourceRevision > s.until)
 }
 
 func (p *Peer) suspects() int {
@@ -107,6 +111,36 @@ func (p *Peer) suspects() int {
 		}
 	}
 	return n
+}
+
+// LaterGenerations returns the generations on replicas that are later than the one that the agent follows.
+func (p *Peer) LaterGenerations() []uint64 {
+	found := map[uint64]bool{}
+	for _, r := range p.orderedReplicas {
+		for _, it := range r.items {
+			if from := generation(it.sourceGeneration); it.exists && it.owned && from > generation(p.generation.Number) {
+				found[from] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// setInvented records which later generations no hub had: they were on replicas before the record of the agent was read, and
+// the record has an earlier one. A process of the agent stores a generation before it writes a replica of it.
+func (p *Peer) setInvented(in Remembered) {
+	p.invented = nil
+	if in.Generation.Hub == "" || in.Generation.Hub != p.generation.Hub {
+		return
+	}
+	for _, from := range in.LaterGenerations {
+		if from > generation(p.generation.Number) {
+			if p.invented == nil {
+				p.invented = map[uint64]bool{}
+			}
+			p.invented[from] = true
+		}
+	}
 }
 
 // untrusted reports whether the owner's store is untrusted for an item.

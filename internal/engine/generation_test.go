@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 const hubIdentity = "hub-identity"
 
@@ -283,4 +286,69 @@ func TestPromotion_OtherStoresAreUntrusted(t *testing.T) {
 			l.expect(l.delta(1, "a", "v2"), "ack a Held")
 		})
 	}
+}
+
+// A user has set a generation by hand that no hub has. The record of the agent, which is read later, has an earlier one.
+func TestGeneration_InventedOneIsIgnored(t *testing.T) {
+	apply := func(l *peerHarness) []string {
+		in := item(1, "a", "v3")
+		in.Revision = 100
+		return l.receive(Delta{Scope: "s", Items: []DeltaItem{in}, View: 100})
+	}
+	newInvented := func(t *testing.T) *peerHarness {
+		t.Helper()
+		l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration})
+		l.observeFrom("a", "v2", 99, 41)
+		return l
+	}
+	for name, tc := range map[string]struct {
+		recorded HubGeneration
+		before   bool // it was on the replica before the record was read
+		ignored  bool
+	}{
+		"before the record was read":           {firstGeneration, true, true},
+		"after the record was read":            {firstGeneration, false, false},
+		"the record is of another hub":         {HubGeneration{Hub: "other", Number: 1}, true, false},
+		"the record could not be used":         {HubGeneration{}, true, false},
+		"another process follows exactly that": {HubGeneration{Hub: hubIdentity, Number: 99}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newInvented(t)
+			in := Remembered{Generation: tc.recorded}
+			if tc.before {
+				in.LaterGenerations = l.peer.LaterGenerations()
+			}
+			l.step(in)
+			if later := l.peer.IsLater("s", 99, 41, 100); later == tc.ignored && tc.recorded.Number != 99 {
+				t.Errorf("it is later: %v", later)
+			}
+			l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore})
+			if tc.ignored {
+				l.expect(apply(l), "apply a")
+			} else {
+				l.expectNone(apply(l), "apply a")
+			}
+		})
+	}
+	t.Run("its revision is unknown to a promoted hub", func(t *testing.T) {
+		l := newInvented(t)
+		l.step(Remembered{Generation: firstGeneration, LaterGenerations: l.peer.LaterGenerations()})
+		l.welcome(promoted(100))
+		l.expectTrust(false, "the promoted hub may lack it")
+	})
+	t.Run("a promotion that another process has noticed is real", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, KnownGeneration: firstGeneration})
+		l.observeFrom("a", "v1", 2, 30)
+		l.step(Remembered{Store: promotedStore, Generation: HubGeneration{Hub: hubIdentity, Number: 2}, LaterGenerations: l.peer.LaterGenerations()})
+		l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 3, Store: Store{UID: "third", Revision: 9}, Predecessor: promotedStore})
+		l.expectTrust(true, "the promoted hub has received everything")
+	})
+	t.Run("only of replicas", func(t *testing.T) {
+		l := newInvented(t)
+		l.step(Observe{Scope: "s", Key: Key{Name: "foreign"}, Stored: VersionOf([]byte("v1")), SourceGeneration: 7})
+		l.observeFrom("b", "v1", 1, 5)
+		if got := l.peer.LaterGenerations(); !slices.Equal(got, []uint64{99}) {
+			t.Errorf("later generations: %v", got)
+		}
+	})
 }

@@ -123,6 +123,8 @@ type Remembered struct {
 	StoreUntrusted bool
 	Seen           []Seen
 	Generation     HubGeneration
+
+	LaterGenerations []uint64 // as Peer.LaterGenerations returned them before the record was read
 }
 
 // Marked reports that this side has stored a history mark. It covers its objects up to Revision.

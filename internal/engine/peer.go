@@ -33,12 +33,13 @@ type Peer struct {
 	protocol     int
 	projection   int
 
-	storeUntrusted    bool          // the other side's store is untrusted
-	generation        HubGeneration // agent: the latest that was seen
-	successor         successor     // agent: store of a promoted hub
-	recordedUntrusted bool          // the same, as in recorded
-	historyLost       bool          // the other side knows a later history mark than this side's store has
-	markedRevision    uint64        // newest revision of this side's objects that a mark of this session covers
+	storeUntrusted    bool            // the other side's store is untrusted
+	generation        HubGeneration   // agent: the latest that was seen
+	successor         successor       // agent: store of a promoted hub
+	invented          map[uint64]bool // agent: generations on replicas that no hub had
+	recordedUntrusted bool            // the same, as in recorded
+	historyLost       bool            // the other side knows a later history mark than this side's store has
+	markedRevision    uint64          // newest revision of this side's objects that a mark of this session covers
 	storeHoldID       string
 	fleetHold         bool            // agent: the hub checks deletions by absence across its agents
 	remoteHolds       map[string]Held // hub: what the agent holds, by scope

@@ -288,6 +288,7 @@ func (p *Peer) remembered(in Remembered) {
 	if p.generation.Hub == "" || p.generation.Hub == in.Generation.Hub {
 		p.generation = p.generation.Newer(in.Generation)
 	}
+	p.setInvented(in)
 	if in.Store.UID == "" {
 		return
 	}

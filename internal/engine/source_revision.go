@@ -16,7 +16,7 @@ func (r *replica) newerThan(it *replicaItem, view uint64) bool {
 // generation.
 func (r *replica) later(sourceGeneration, sourceRevision, view uint64) bool {
 	if from, now := generation(sourceGeneration), generation(r.peer.generation.Number); from != now {
-		return from > now
+		return from > now && !r.peer.invented[from]
 	}
 	if view == 0 || sourceRevision <= view {
 		return false

@@ -402,7 +402,7 @@ func TestMemory_UntrustedStoreStaysUntrusted(t *testing.T) {
 func TestRemembered_CommandsOfAnotherProcess(t *testing.T) {
 	n := newPair(t, kind.Managed).sides[kind.Spoke]
 	n.commands.begun = []string{"mine"}
-	n.Step(1_000_000, Remembered{Memory{Commands: []string{"mine", "theirs"}}})
+	n.Step(1_000_000, Remembered{Memory: Memory{Commands: []string{"mine", "theirs"}}})
 	if !slices.Equal(n.commands.past, []string{"theirs"}) || !slices.Equal(n.commands.begun, []string{"mine", "theirs"}) {
 		t.Errorf("%+v", n.commands)
 	}

@@ -109,7 +109,10 @@ type PolicyChanged struct {
 
 // Remembered reports on an agent what its Lease contains now, before a connection. Another process of the agent may have
 // written it.
-type Remembered struct{ Memory }
+type Remembered struct {
+	Memory
+	LaterGenerations []uint64 // as Reconciler.LaterGenerations returned them before the Lease was read
+}
 
 // Tick reports that the time of NextWake has come.
 type Tick struct{}

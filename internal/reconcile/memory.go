@@ -97,6 +97,14 @@ func (n *Reconciler) Memory() Memory {
 	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub(), Generation: l.peer.Generation()}
 }
 
+// LaterGenerations returns the generations on replicas of a spoke that are later than the one that it follows.
+func (n *Reconciler) LaterGenerations() []uint64 {
+	if l := n.syncs[""]; l != nil {
+		return l.peer.LaterGenerations()
+	}
+	return nil
+}
+
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
 // that one of them does not trust is not trusted: only a user's acceptance ends that, and replaces the record.
 func (m Memory) With(other Memory) Memory {

@@ -198,7 +198,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		}
 	case Remembered:
 		if l := n.syncs[""]; l != nil {
-			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation})
+			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation, LaterGenerations: in.LaterGenerations})
 			n.commands.remember(in.Commands)
 			n.policy.deletions = withDeletions(n.policy.deletions, in.Deletions...)
 		}

@@ -53,6 +53,7 @@ type pair struct {
 	events   []engine.Event
 	session  uint64
 	hubStore string      // UID of the hub's store; if empty, h
+	mark     uint64      // history mark of both stores
 	revision uint64      // of both stores, when they connect; 0: 1
 	skew     engine.Time // of the spoke's clock
 	writes   int
@@ -100,9 +101,13 @@ func openProject(name string) string {
 func (p *pair) connect() {
 	p.session++
 	revision := max(1, p.revision)
-	p.step(kind.Hub, FromPeer{Agent: "w1", ClockSkew: p.skew, Input: engine.Connected{Session: p.session, Store: engine.Store{UID: cmp.Or(p.hubStore, "h"), Revision: revision}}})
-	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: p.session, Epoch: engine.Epoch{Incarnation: p.session}, Store: engine.Store{UID: "s", Revision: revision}}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", ClockSkew: p.skew, Input: engine.Connected{Session: p.session, Store: engine.Store{UID: cmp.Or(p.hubStore, "h"), Revision: revision, Mark: p.markOf(kind.Hub)}}})
+	p.step(kind.Spoke, FromPeer{Input: engine.Connected{Session: p.session, Epoch: engine.Epoch{Incarnation: p.session}, Store: engine.Store{UID: "s", Revision: revision, Mark: p.markOf(kind.Spoke)}}})
 	p.settle()
+}
+
+func (p *pair) markOf(side kind.Side) engine.HistoryMark {
+	return engine.HistoryMark{Record: []string{"agent-uid", "lease-uid"}[side], Number: p.mark}
 }
 
 // settle carries messages until there are none.
