@@ -375,12 +375,12 @@ func TestLeaseState_RecordsMarks(t *testing.T) {
 func TestLeaseState_RecordsNoMarkAfterARestore(t *testing.T) {
 	l := &leases{}
 	m := l.recall(t)
-	told, err := m.recordMark(t.Context(), m.historyMark())
+	sent, err := m.recordMark(t.Context(), m.historyMark())
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.annotations[historyMarkAnnotation], l.revision = "0", l.revision+1
-	if got, err := m.recordMark(t.Context(), told); err == nil {
+	if got, err := m.recordMark(t.Context(), sent); err == nil {
 		t.Errorf("recorded %+v", got)
 	}
 	if l.annotations[historyMarkAnnotation] != "0" {

@@ -57,6 +57,32 @@ func TestKnown_StaleRecordKeepsStoreUntrusted(t *testing.T) {
 	}
 }
 
+// The history mark of an agent's store is recorded with its revision.
+func TestKnown_HistoryMark(t *testing.T) {
+	at := func(revision, mark uint64) Store {
+		return Store{UID: "s", Revision: revision, Mark: HistoryMark{Record: "lease", Number: mark}}
+	}
+	p := NewPeer(Config{Hub: true, KnownStore: at(100, 4)}, nil)
+	for _, c := range []struct {
+		name           string
+		recorded, want Store
+	}{
+		{"another replica has received a mark", at(100, 6), at(100, 6)},
+		{"and one that lags behind has written", at(200, 6), at(200, 6)},
+		{"the cluster was restored and has written past, and a user has accepted that", at(300, 2), at(300, 2)},
+	} {
+		p.Step(1, Known{Store: c.recorded})
+		if p.other != c.want {
+			t.Errorf("%s: %v", c.name, p.other)
+		}
+	}
+	p.markStoreUntrusted()
+	p.Step(1, Known{Store: at(300, 3)})
+	if !p.storeUntrusted {
+		t.Error("a mark of a lagging record makes the store trusted")
+	}
+}
+
 // One confirmation does, whichever replica has the session by then.
 func TestKnown_StoreHoldHasSameIDEverywhere(t *testing.T) {
 	finds := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 500}}, nil)

@@ -21,7 +21,7 @@ func (v statusInputs) historyMark(s v1alpha1.Status) uint64 {
 	if t == nil || !t.open || t.engine == nil || t.engine.Unmarked == 0 || s.Principal != v.replica || !t.is(s.Session) {
 		return s.HistoryMark
 	}
-	if told := t.engine.Mark; told.Record != string(v.rec.UID) || told.Number > s.HistoryMark || s.HistoryMark >= math.MaxInt64 {
+	if sent := t.engine.Mark; sent.Record != string(v.rec.UID) || sent.Number > s.HistoryMark || s.HistoryMark >= math.MaxInt64 {
 		return s.HistoryMark
 	}
 	return s.HistoryMark + 1

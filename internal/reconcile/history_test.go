@@ -36,7 +36,7 @@ func (p *pair) forget(side kind.Side, r kind.Ref) {
 	}
 }
 
-// The hub is restored while the agent is away, and has written past the revision that the agent knows. The agent restarts,
+// The hub is restored while the agent is disconnected, and has written past the revision that the agent knows. The agent restarts,
 // and knows what its Lease has. What the hub lacks stays until a user confirms.
 func TestHistory_ManagedApplicationsStay(t *testing.T) {
 	for name, restart := range map[string]bool{"the same process": false, "the next process": true} {
