@@ -13,8 +13,10 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
 )
@@ -91,15 +93,22 @@ type caller struct {
 	mu      sync.Mutex
 	welcome bool
 	uid     string // of the principal
+	store   engine.Store
 	ended   *transport.ByeError
 }
 
 // call connects an agent with a principal, once.
 func (h *replicated) call(address, cluster string, epoch engine.Epoch) *caller {
 	h.t.Helper()
+	return h.callKnowing(address, cluster, epoch, engine.Store{})
+}
+
+// callKnowing connects an agent that knows the hub's store.
+func (h *replicated) callKnowing(address, cluster string, epoch engine.Epoch, known engine.Store) *caller {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &caller{stop: cancel, hello: engine.Hello{Epoch: epoch, ClusterUID: cluster, Mode: "managed", Mapping: "namespace", Namespace: "argocd",
-		Store: engine.Store{UID: cluster, Revision: 7}, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
+		Store: engine.Store{UID: cluster, Revision: 7}, Known: known, Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}
 	d := transport.NewDialer(transport.DialerConfig{Events: c, Log: slog.New(slog.DiscardHandler),
 		Connectors: []transport.Connector{grpc.NewConnector(grpc.ClientConfig{Address: address, Metadata: []string{"agent", "w1"}})}})
 	done := make(chan struct{})
@@ -114,7 +123,7 @@ func (c *caller) Received(conn *transport.Conn, m engine.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if welcome, ok := m.(engine.Welcome); ok {
-		c.welcome, c.uid = true, welcome.PrincipalUID
+		c.welcome, c.uid, c.store = true, welcome.PrincipalUID, welcome.Store
 		conn.Established()
 	}
 }
@@ -226,4 +235,48 @@ func TestReplicas_NewerSessionEndsOlderOne(t *testing.T) {
 	eventually(t, "the newer session is over", func() bool { return !h.status("w1").Connected })
 	last := h.call(first, "cluster-a", engine.Epoch{Incarnation: 4, Attempt: 10})
 	eventually(t, "the agent is connected again", last.welcomed)
+}
+
+// An agent gets the history mark that the hub's store has, with each principal and after a restore of the hub. Then no new
+// mark is recorded.
+func TestReplicas_HistoryMarkOfTheStore(t *testing.T) {
+	h := &replicated{t: t, api: newMemoryAPI(t)}
+	h.declare("w1")
+	first, second := h.start("first"), h.start("second")
+	eventually(t, "both principals know the agent", func() bool { return len(h.status("w1").Conditions) >= 2 })
+	h.api.mu.Lock()
+	uid, _ := h.api.objects[agentPath+"w1"]["metadata"].(map[string]any)["uid"].(string)
+	h.api.mu.Unlock()
+	connect := func(address string, attempt, known uint64) engine.HistoryMark {
+		t.Helper()
+		c := h.callKnowing(address, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: attempt}, engine.Store{UID: "any", Revision: 1, Mark: engine.HistoryMark{Record: uid, Number: known}})
+		eventually(t, "the agent is connected", c.welcomed)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.store.Mark
+	}
+	if got := connect(first, 1, 0); got != (engine.HistoryMark{Record: uid}) || uid == "" {
+		t.Errorf("before the first mark: %+v", got)
+	}
+	record := func(number uint64) {
+		client, err := kube.NewClient(h.api.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref := kind.Ref{Resource: fleet.AgentResource, Namespace: "argocd", Name: "w1"}
+		if _, err := client.PatchStatus(t.Context(), ref, map[string]any{"status": map[string]any{"historyMark": number}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(6)
+	if got := connect(second, 2, 6); got != (engine.HistoryMark{Record: uid, Number: 6}) {
+		t.Errorf("with the other principal: %+v", got)
+	}
+	record(3) // as after a restore
+	if got := connect(first, 3, 7); got != (engine.HistoryMark{Record: uid, Number: 3}) {
+		t.Errorf("after a restore: %+v", got)
+	}
+	if got := h.status("w1").HistoryMark; got != 3 {
+		t.Errorf("mark %d is recorded, and the agent knows a lost one", got)
+	}
 }
