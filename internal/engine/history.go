@@ -15,7 +15,7 @@ package engine
 
 // HistoryMark is a number in an object of a store that grows with the history of the store.
 type HistoryMark struct {
-	Record string // UID of the object; marks of two objects cannot be compared. Empty: the owner records no marks.
+	Record string // identifies the object that has the mark; marks of two records cannot be compared. Empty: none are recorded.
 	Number uint64
 }
 

@@ -3,28 +3,49 @@ package fleet
 import (
 	"context"
 	"math"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
-// historyMark returns the history mark of an Agent. Its numbers have a meaning only for this Agent.
+// historyMark returns the history mark of an Agent. If it has none, the marks begin with another record than before: the
+// status was lost, for example because an older CRD does not have the field, and a lower number would look like a restore.
 func (rec agentRecord) historyMark() engine.HistoryMark {
-	return engine.HistoryMark{Record: string(rec.UID), Number: rec.Status.HistoryMark}
+	switch {
+	case rec.Status.HistoryRecord != "":
+		return engine.HistoryMark{Record: rec.Status.HistoryRecord, Number: rec.Status.HistoryMark}
+	case rec.UID != "":
+		return engine.HistoryMark{Record: string(rec.UID) + "-" + rec.ResourceVersion}
+	}
+	return engine.HistoryMark{}
 }
 
-// historyMark returns the history mark for a status that is written for another reason: the next one if the agent has a
-// session here and no mark covers what the hub has for it. A mark alone is not worth a write. If the Agent has an earlier
-// mark than the session, the hub was restored during the session.
-func (v statusInputs) historyMark(s v1alpha1.Status) uint64 {
+// setHistoryMark sets the next history mark in a status that is written for another reason, if the agent has a session here
+// and no mark covers what the hub has for it. A mark alone is not worth a write. If the Agent has an earlier mark than the
+// session, the hub was restored during the session.
+func (v statusInputs) setHistoryMark(s *v1alpha1.Status) {
 	t := v.session
 	if t == nil || !t.open || t.engine == nil || t.engine.Unmarked == 0 || s.Principal != v.replica || !t.is(s.Session) {
-		return s.HistoryMark
+		return
 	}
-	if sent := t.engine.Mark; sent.Record != string(v.rec.UID) || sent.Number > s.HistoryMark || s.HistoryMark >= math.MaxInt64 {
-		return s.HistoryMark
+	switch sent := t.engine.Mark; {
+	case s.HistoryRecord == "" && strings.HasPrefix(sent.Record, string(v.rec.UID)+"-"):
+		s.HistoryRecord, s.HistoryMark = sent.Record, 1
+	case s.HistoryRecord != "" && sent.Record == s.HistoryRecord && sent.Number <= s.HistoryMark && s.HistoryMark < math.MaxInt64:
+		s.HistoryMark++
 	}
-	return s.HistoryMark + 1
+}
+
+// sendHistoryMark lets the core send a mark to the agent if it is stored.
+func (r *StatusWriter) sendHistoryMark(ctx context.Context, v statusInputs, o *kind.Object) error {
+	stored, err := readAgent(o)
+	if err != nil || stored.Status.HistoryRecord == "" || stored.historyMark() == v.rec.historyMark() {
+		return nil // the next write has another one
+	}
+	return r.registry.cfg.Post(ctx, reconcile.FromPeer{Agent: v.rec.Name, Input: engine.Marked{Mark: stored.historyMark(), Revision: v.session.engine.Unmarked}})
 }
 
 // HistoryMark returns the history mark of an agent. known is what the agent knows of the hub's store. If its mark is not the

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -18,41 +19,39 @@ import (
 )
 
 func TestHistoryMark_GrowsWithAWriteOfTheSession(t *testing.T) {
-	unmarked := func() *sessionState {
-		s := openSession(1)
-		s.engine.Unmarked, s.engine.Mark = 500, engine.HistoryMark{Record: "agent-uid", Number: 4}
-		return s
-	}
+	const record = "agent-uid-7"
 	for name, tc := range map[string]struct {
-		session func(*sessionState)
-		stored  uint64
-		want    uint64
+		change       func(*sessionState, *v1alpha1.Status)
+		record       string // stored
+		stored, want uint64
 	}{
-		"a session here":                        {nil, 4, 5},
-		"another replica has recorded one":      {nil, 6, 7},
-		"nothing needs a mark":                  {func(s *sessionState) { s.engine.Unmarked = 0 }, 4, 4},
-		"the session has ended":                 {func(s *sessionState) { s.open = false }, 4, 4},
-		"the hub was restored in the session":   {nil, 3, 3},
-		"the session is of an Agent before":     {func(s *sessionState) { s.engine.Mark.Record = "other-uid" }, 4, 4},
-		"the session is not known to be newest": {func(s *sessionState) { s.epoch.Attempt = 0 }, 4, 4},
-		"the largest number":                    {nil, math.MaxInt64, math.MaxInt64},
+		"a session here":                      {nil, record, 4, 5},
+		"another replica has recorded one":    {nil, record, 6, 7},
+		"nothing needs a mark":                {func(s *sessionState, _ *v1alpha1.Status) { s.engine.Unmarked = 0 }, record, 4, 4},
+		"the session has ended":               {func(s *sessionState, _ *v1alpha1.Status) { s.open = false }, record, 4, 4},
+		"the hub was restored in the session": {nil, record, 3, 3},
+		"the marks have begun again":          {nil, "agent-uid-9", 4, 4},
+		"another replica has the session":     {func(_ *sessionState, s *v1alpha1.Status) { s.Principal = "there" }, record, 4, 4},
+		"there is a newer session":            {func(_ *sessionState, s *v1alpha1.Status) { s.Session = &v1alpha1.Session{Incarnation: 6} }, record, 4, 4},
+		"the largest number":                  {nil, record, math.MaxInt64, math.MaxInt64},
+		"the first mark":                      {nil, "", 0, 1},
+		"the first mark of another Agent":     {func(s *sessionState, _ *v1alpha1.Status) { s.engine.Mark.Record = "other-uid-7" }, "", 0, 0},
 	} {
-		session := unmarked()
-		if tc.session != nil {
-			tc.session(session)
-		}
-		v := look(t, v1alpha1.Status{HistoryMark: tc.stored, Connected: true, Principal: "there", Session: &v1alpha1.Session{Incarnation: 5}}, session)
-		v.rec.UID, v.principalLost = "agent-uid", true
+		session := openSession(1)
+		session.engine.Unmarked, session.engine.Mark = 500, engine.HistoryMark{Record: record, Number: 4}
+		v := look(t, v1alpha1.Status{HistoryMark: tc.stored, HistoryRecord: tc.record}, session)
+		v.rec.UID = "agent-uid"
 		s := v.status()
-		if name == "the session is not known to be newest" {
-			s.Principal = "there"
+		if tc.change != nil {
+			tc.change(session, &s)
 		}
-		if got := v.historyMark(s); got != tc.want {
-			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		if v.setHistoryMark(&s); s.HistoryMark != tc.want || s.HistoryMark > 0 && s.HistoryRecord != cmp.Or(tc.record, record) {
+			t.Errorf("%s: %s %d, want %d", name, s.HistoryRecord, s.HistoryMark, tc.want)
 		}
 	}
-	if got := look(t, v1alpha1.Status{HistoryMark: 4}, nil).historyMark(v1alpha1.Status{HistoryMark: 4}); got != 4 {
-		t.Errorf("without a session: %d", got)
+	s := v1alpha1.Status{HistoryMark: 4}
+	if look(t, s, nil).setHistoryMark(&s); s.HistoryMark != 4 {
+		t.Errorf("without a session: %d", s.HistoryMark)
 	}
 }
 
@@ -83,7 +82,9 @@ func agentServer(t *testing.T, d *testRegistry, stored *v1alpha1.Agent) (request
 func TestHistoryMark_IsReadAgainIfTheAgentKnowsALaterOne(t *testing.T) {
 	d := newTestRegistry(t)
 	uid := func(number uint64) func(*v1alpha1.Agent) {
-		return func(a *v1alpha1.Agent) { a.UID, a.Status.HistoryMark = "agent-uid", number }
+		return func(a *v1alpha1.Agent) {
+			a.UID, a.Status.HistoryMark, a.Status.HistoryRecord = "agent-uid", number, "agent-uid-1"
+		}
 	}
 	d.see(agent("w1", 1, "managed", uid(4)))
 	stored := agent("w1", 9, "managed", uid(6))
@@ -92,16 +93,16 @@ func TestHistoryMark_IsReadAgainIfTheAgentKnowsALaterOne(t *testing.T) {
 		number uint64
 		reads  int
 	}{
-		{}:                                {4, 0},
-		{Record: "agent-uid", Number: 3}:  {4, 0},
-		{Record: "agent-uid", Number: 4}:  {4, 0},
-		{Record: "agent-uid", Number: 5}:  {6, 1},
-		{Record: "agent-uid", Number: 99}: {6, 1}, // the hub was restored
-		{Record: "other-uid", Number: 1}:  {6, 1}, // the Agent was created again
+		{}:                                  {4, 0},
+		{Record: "agent-uid-1", Number: 3}:  {4, 0},
+		{Record: "agent-uid-1", Number: 4}:  {4, 0},
+		{Record: "agent-uid-1", Number: 5}:  {6, 1},
+		{Record: "agent-uid-1", Number: 99}: {6, 1}, // the hub was restored
+		{Record: "other-uid-1", Number: 1}:  {6, 1}, // the Agent was created again
 	} {
 		*requests = nil
 		got, err := d.HistoryMark(t.Context(), "w1", known)
-		if err != nil || got != (engine.HistoryMark{Record: "agent-uid", Number: want.number}) || len(*requests) != want.reads {
+		if err != nil || got != (engine.HistoryMark{Record: "agent-uid-1", Number: want.number}) || len(*requests) != want.reads {
 			t.Errorf("the agent knows %+v: %+v after %d reads, %v", known, got, len(*requests), err)
 		}
 	}
@@ -125,16 +126,50 @@ func TestHistoryMark_IsSentAfterItIsStored(t *testing.T) {
 	}
 	r := newTestStatusWriter(d.Registry)
 	session := openSession(1)
-	session.engine.Unmarked, session.engine.Mark = 500, engine.HistoryMark{Record: "agent-uid"}
+	session.engine.Unmarked, session.engine.Mark = 500, engine.HistoryMark{Record: "agent-uid-1"}
 	r.sessions["w1"] = *session
 	for range 2 { // the second time, the status has not changed
 		if err := r.write(t.Context(), "w1"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := reconcile.FromPeer{Agent: "w1", Input: engine.Marked{Mark: engine.HistoryMark{Record: "agent-uid", Number: 1}, Revision: 500}}
+	want := reconcile.FromPeer{Agent: "w1", Input: engine.Marked{Mark: engine.HistoryMark{Record: "agent-uid-1", Number: 1}, Revision: 500}}
 	if len(posted) != 1 || posted[0] != want || len(*requests) != 1 {
 		t.Errorf("posted %+v after %v", posted, *requests)
+	}
+}
+
+// An older CRD does not have the field. A mark that is not stored must not be known.
+func TestHistoryMark_IsNotSentIfTheAPIServerDropsIt(t *testing.T) {
+	d := newTestRegistry(t)
+	seen := agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "agent-uid" })
+	d.see(seen)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(agent("w1", 2, "managed", func(a *v1alpha1.Agent) { a.UID = "agent-uid" }))
+	}))
+	defer server.Close()
+	var err error
+	if d.cfg.Client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
+		t.Fatal(err)
+	}
+	d.cfg.Post = func(_ context.Context, in reconcile.Input) error {
+		if in, ok := in.(reconcile.FromPeer); ok {
+			t.Errorf("sent: %+v", in.Input)
+		}
+		return nil
+	}
+	r := newTestStatusWriter(d.Registry)
+	session := openSession(1)
+	session.engine.Unmarked, session.engine.Mark = 500, engine.HistoryMark{Record: "agent-uid-1"}
+	r.sessions["w1"] = *session
+	if err := r.write(t.Context(), "w1"); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := d.HistoryMark(t.Context(), "w1", engine.HistoryMark{})
+	rec, _, _, _ := d.object("w1")
+	if first.Record != "agent-uid-"+rec.ResourceVersion || first.Number != 0 {
+		t.Errorf("the next session begins with %+v", first)
 	}
 }
 

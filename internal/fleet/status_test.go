@@ -226,7 +226,7 @@ func TestSameStatus_ComparesStoredForm(t *testing.T) {
 	full := func(t time.Time) v1alpha1.Status {
 		skew := int64(7)
 		return v1alpha1.Status{ObservedGeneration: 1, ClockSkewSeconds: &skew, Connected: true, Since: stamp(t), Principal: "p", Session: &v1alpha1.Session{Incarnation: 1}, ClusterUID: "c",
-			Store: &v1alpha1.Store{UID: "s", Revision: 1}, HistoryMark: 1, Version: "v", UnsupportedKinds: []string{"k"}, Upgrade: &v1alpha1.UpgradeStatus{ID: "u"}, Facts: []v1alpha1.Fact{{Key: "k", Value: "v"}}, Protocol: "1", Applications: 1, Diverged: 1, OldestUnacked: stamp(t), LastConfirmed: stamp(t),
+			Store: &v1alpha1.Store{UID: "s", Revision: 1}, HistoryMark: 1, HistoryRecord: "r", Version: "v", UnsupportedKinds: []string{"k"}, Upgrade: &v1alpha1.UpgradeStatus{ID: "u"}, Facts: []v1alpha1.Fact{{Key: "k", Value: "v"}}, Protocol: "1", Applications: 1, Diverged: 1, OldestUnacked: stamp(t), LastConfirmed: stamp(t),
 			Holds: []v1alpha1.Hold{{ID: "h", Since: stamp(t)}}, Pending: &v1alpha1.Pending{Commands: 1},
 			Certificate: &v1alpha1.Certificate{Fingerprint: "f", Expires: stamp(t)}, Conditions: []metav1.Condition{{Type: "Synced", Status: "True", LastTransitionTime: *stamp(t)}}}
 	}

@@ -266,7 +266,7 @@ func (r *StatusWriter) write(ctx context.Context, agent string) error {
 	if !due {
 		return nil
 	}
-	s.HistoryMark = v.historyMark(s)
+	v.setHistoryMark(&s)
 	o, err := r.registry.patchStatus(ctx, agent, v.rec.ResourceVersion, s)
 	switch {
 	case kube.IsNotFound(err):
@@ -280,9 +280,8 @@ func (r *StatusWriter) write(ctx context.Context, agent string) error {
 	r.mu.Lock()
 	r.wrote[agent] = time.Now()
 	r.mu.Unlock()
-	if s.HistoryMark != v.rec.Status.HistoryMark { // stored, so the agent may know it
-		mark := engine.HistoryMark{Record: string(v.rec.UID), Number: s.HistoryMark}
-		if err := r.registry.cfg.Post(ctx, reconcile.FromPeer{Agent: agent, Input: engine.Marked{Mark: mark, Revision: v.session.engine.Unmarked}}); err != nil {
+	if s.HistoryMark != v.rec.Status.HistoryMark {
+		if err := r.sendHistoryMark(ctx, v, o); err != nil {
 			return err
 		}
 	}

@@ -249,13 +249,13 @@ func TestReplicas_HistoryMarkOfTheStore(t *testing.T) {
 	h.api.mu.Unlock()
 	connect := func(address string, attempt, known uint64) engine.HistoryMark {
 		t.Helper()
-		c := h.callKnowing(address, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: attempt}, engine.Store{UID: "any", Revision: 1, Mark: engine.HistoryMark{Record: uid, Number: known}})
+		c := h.callKnowing(address, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: attempt}, engine.Store{UID: "any", Revision: 1, Mark: engine.HistoryMark{Record: "record", Number: known}})
 		eventually(t, "the agent is connected", c.welcomed)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.store.Mark
 	}
-	if got := connect(first, 1, 0); got != (engine.HistoryMark{Record: uid}) || uid == "" {
+	if got := connect(first, 1, 0); !strings.HasPrefix(got.Record, uid+"-") || got.Number != 0 || uid == "" {
 		t.Errorf("before the first mark: %+v", got)
 	}
 	record := func(number uint64) {
@@ -264,16 +264,16 @@ func TestReplicas_HistoryMarkOfTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		ref := kind.Ref{Resource: fleet.AgentResource, Namespace: "argocd", Name: "w1"}
-		if _, err := client.PatchStatus(t.Context(), ref, map[string]any{"status": map[string]any{"historyMark": number}}); err != nil {
+		if _, err := client.PatchStatus(t.Context(), ref, map[string]any{"status": map[string]any{"historyMark": number, "historyRecord": "record"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	record(6)
-	if got := connect(second, 2, 6); got != (engine.HistoryMark{Record: uid, Number: 6}) {
+	if got := connect(second, 2, 6); got != (engine.HistoryMark{Record: "record", Number: 6}) {
 		t.Errorf("with the other principal: %+v", got)
 	}
 	record(3) // as after a restore
-	if got := connect(first, 3, 7); got != (engine.HistoryMark{Record: uid, Number: 3}) {
+	if got := connect(first, 3, 7); got != (engine.HistoryMark{Record: "record", Number: 3}) {
 		t.Errorf("after a restore: %+v", got)
 	}
 	if got := h.status("w1").HistoryMark; got != 3 {

@@ -260,7 +260,7 @@ func (l *ledger) opened(p *process, f engine.Event) {
 	if st.StoreHoldID == "" {
 		p.known = f.Store
 	}
-	l.checkHistory(p, known, f.Store, st.StoreHoldID != "", l.hubEra)
+	l.checkHistory(p, known, f.Store, l.w.hub.historyMark(registrations, agent), st.StoreHoldID != "", l.hubEra)
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
 		l.w.check(st.StoreHoldID != "", "%s trusts a hub whose store regressed from %v to %v", p.name, known, f.Store)
 	}
@@ -282,7 +282,7 @@ func (l *ledger) recordSession(p *process, agent string, f engine.Event) {
 	}
 	st, _ := p.reconciler.Status(agent)
 	if s := l.w.spokeOf(agent); !s.managed() && !s.stranger {
-		l.checkHistory(p, p.persisted[agent].KnownStore, f.Store, st.StoreHoldID != "", l.spokeEra[agent]+l.hubEra)
+		l.checkHistory(p, p.persisted[agent].KnownStore, f.Store, s.cluster.historyMark(leases, "agent"), st.StoreHoldID != "", l.spokeEra[agent]+l.hubEra)
 	}
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.StoreHoldID == "" {
 		l.accept(l.w.spokeOf(agent))

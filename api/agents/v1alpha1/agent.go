@@ -113,6 +113,8 @@ type Status struct {
 	// HistoryMark grows while the agent is connected. The agent knows the last one, so that it recognizes a hub that was
 	// restored from a backup.
 	HistoryMark uint64 `json:"historyMark,omitempty"`
+	// HistoryRecord identifies the marks of this Agent. It changes if HistoryMark was lost and begins again.
+	HistoryRecord string `json:"historyRecord,omitempty"`
 	Version     string `json:"version,omitempty"`
 	Protocol    string `json:"protocol,omitempty"`
 	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate, and childApplications.

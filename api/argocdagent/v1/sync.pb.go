@@ -630,7 +630,7 @@ func (x *Store) GetMark() *HistoryMark {
 // the other side knows, the store was restored, whatever its revision is.
 type HistoryMark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// UID of the object. Marks of two objects cannot be compared.
+	// Identifies the object that has the mark. Marks of two records cannot be compared.
 	Record        string `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
 	Number        uint64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
