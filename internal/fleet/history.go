@@ -32,7 +32,7 @@ func (v statusInputs) setHistoryMark(s *v1alpha1.Status) {
 		return
 	}
 	switch sent := t.engine.Mark; {
-	case s.HistoryRecord == "" && strings.HasPrefix(sent.Record, string(v.rec.UID)+"-"):
+	case s.HistoryRecord == "" && sent.Number == 0 && strings.HasPrefix(sent.Record, string(v.rec.UID)+"-"):
 		s.HistoryRecord, s.HistoryMark = sent.Record, 1
 	case s.HistoryRecord != "" && sent.Record == s.HistoryRecord && sent.Number <= s.HistoryMark && s.HistoryMark < math.MaxInt64:
 		s.HistoryMark++
@@ -42,8 +42,11 @@ func (v statusInputs) setHistoryMark(s *v1alpha1.Status) {
 // sendHistoryMark lets the core send a mark to the agent if it is stored.
 func (r *StatusWriter) sendHistoryMark(ctx context.Context, v statusInputs, o *kind.Object) error {
 	stored, err := readAgent(o)
-	if err != nil || stored.Status.HistoryRecord == "" || stored.historyMark() == v.rec.historyMark() {
-		return nil // the next write has another one
+	if err != nil {
+		return err
+	}
+	if stored.Status.HistoryRecord == "" || stored.historyMark() == v.rec.historyMark() {
+		return nil // the API server does not store marks
 	}
 	return r.registry.cfg.Post(ctx, reconcile.FromPeer{Agent: v.rec.Name, Input: engine.Marked{Mark: stored.historyMark(), Revision: v.session.engine.Unmarked}})
 }

@@ -34,8 +34,11 @@ func TestHistoryMark_GrowsWithAWriteOfTheSession(t *testing.T) {
 		"another replica has the session":     {func(_ *sessionState, s *v1alpha1.Status) { s.Principal = "there" }, record, 4, 4},
 		"there is a newer session":            {func(_ *sessionState, s *v1alpha1.Status) { s.Session = &v1alpha1.Session{Incarnation: 6} }, record, 4, 4},
 		"the largest number":                  {nil, record, math.MaxInt64, math.MaxInt64},
-		"the first mark":                      {nil, "", 0, 1},
-		"the first mark of another Agent":     {func(s *sessionState, _ *v1alpha1.Status) { s.engine.Mark.Record = "other-uid-7" }, "", 0, 0},
+		"the first mark":                      {func(s *sessionState, _ *v1alpha1.Status) { s.engine.Mark.Number = 0 }, "", 0, 1},
+		"the marks of the session are lost":   {nil, "", 0, 0},
+		"the first mark of another Agent": {func(s *sessionState, _ *v1alpha1.Status) {
+			s.engine.Mark = engine.HistoryMark{Record: "other-uid-7"}
+		}, "", 0, 0},
 	} {
 		session := openSession(1)
 		session.engine.Unmarked, session.engine.Mark = 500, engine.HistoryMark{Record: record, Number: 4}
@@ -72,7 +75,7 @@ func agentServer(t *testing.T, d *testRegistry, stored *v1alpha1.Agent) (request
 	}))
 	t.Cleanup(server.Close)
 	var err error
-	if d.Registry.cfg.Client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
+	if d.cfg.Client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
 		t.Fatal(err)
 	}
 	return requests
@@ -115,7 +118,7 @@ func TestHistoryMark_IsSentAfterItIsStored(t *testing.T) {
 	d.see(stored)
 	requests := agentServer(t, d, &stored)
 	var posted []reconcile.Input
-	d.Registry.cfg.Post = func(_ context.Context, in reconcile.Input) error {
+	d.cfg.Post = func(_ context.Context, in reconcile.Input) error {
 		if _, ok := in.(reconcile.FromPeer); ok {
 			if len(*requests) == 0 {
 				t.Error("a mark is sent before it is stored")
