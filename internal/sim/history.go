@@ -88,7 +88,7 @@ func (p *process) receivedMark(m engine.Message) {
 
 // checkHistory checks that a side does not trust a store of which it knows a mark that is lost, whatever its revision is, and
 // that it trusts a store that was never restored. A message of a process that was suspended may be older than what is known:
-// then the store does not have the mark any more that it reports.
+// then the store no longer has the mark that it reports.
 func (l *ledger) checkHistory(p *process, known, met engine.Store, has engine.HistoryMark, untrusted bool, restored int) {
 	lost := known.UID == met.UID && known.Mark.Record == met.Mark.Record && l.marks[known.Mark].lost
 	l.w.check(!lost || untrusted, "%s trusts a store that lacks mark %v and has %v", p.name, known.Mark, met)
