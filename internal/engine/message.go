@@ -124,6 +124,14 @@ type Root struct {
 // Same acknowledges the Roots that equal the replica's own. Only Scope and Sum count.
 type Same struct{ Items []Root }
 
+// Equal is the beacon while everything is equal, and its answer. Sum is that of all scopes (Peer.combinedSum). Seen has
+// the newest revisions of the sender's objects, for scopes in which they have changed since it last sent them.
+type Equal struct {
+	Sum  Sum
+	Seen []Seen
+	Mark uint64 // as in Roots
+}
+
 // Ask starts or continues a round: the replica requests what is below these prefixes of the key hash.
 type Ask struct {
 	Scope    string
@@ -297,6 +305,7 @@ type Open struct {
 func (Hello) message()             {}
 func (Welcome) message()           {}
 func (Roots) message()             {}
+func (Equal) message()             {}
 func (Same) message()              {}
 func (Ask) message()               {}
 func (Answer) message()            {}

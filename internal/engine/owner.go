@@ -33,10 +33,11 @@ type owner struct {
 	inSync       bool // the replica acknowledged a root in this session
 	inSyncAt     Time
 	lastSentRoot Sum
-	wasInSync    bool // in this session the replica acknowledged the root that was last sent
-	rounds       int  // rounds that the replica began in this session with everything delivered
-	recheckAt    Time // when to send roots again after a difference, if all is delivered by then; 0 if not needed
-	recheck      Time // delay before that
+	sentRevision uint64 // revision of the scope that was last sent with roots
+	wasInSync    bool   // in this session the replica acknowledged the root that was last sent
+	rounds       int    // rounds that the replica began in this session with everything delivered
+	recheckAt    Time   // when to send roots again after a difference, if all is delivered by then; 0 if not needed
+	recheck      Time   // delay before that
 }
 
 type ownedItem struct {

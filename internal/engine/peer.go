@@ -19,6 +19,8 @@ type Peer struct {
 	beaconAt      Time
 	lastBeacon    Time
 	lastAnswer    Time // of the last beacon that followed the agent's
+	shortBeacons  bool // agent: the hub answers Equal
+	shortSent     bool // agent: the last beacon was Equal, and everything was not found equal since
 	resendHoldsAt Time // agent: when to send the holds again
 
 	phase        phase
@@ -274,13 +276,17 @@ func (p *Peer) sendRoots() {
 	}
 }
 
-// answerBeacon makes the hub's beacon follow the agent's. An idle connection then carries three messages per interval:
-// the agent's beacon, the hub's with its acknowledgment, and the agent's acknowledgment. A beacon that follows the last
+// answerBeacon makes the hub's beacon follow the agent's. Without short beacons, an idle connection then carries three
+// messages per interval: the agent's beacon, the hub's with its acknowledgment, and the agent's acknowledgment. A beacon that follows the last
 // answered one too soon is not answered; then the hub's next one is due one interval after its last. Beyond that, the
-// hub's own timer is for agents without beacons.
+// hub's own timer is for agents without beacons. On the agent, roots that follow a short beacon mean that something
+// differs: it sends its own.
 func (p *Peer) answerBeacon() {
 	switch {
 	case !p.cfg.Hub:
+		if p.shortSent {
+			p.beaconNow()
+		}
 	case p.now-p.lastAnswer >= p.tune.Beacon/2:
 		p.lastAnswer = p.now
 		p.beaconNow()
@@ -289,23 +295,37 @@ func (p *Peer) answerBeacon() {
 	}
 }
 
-// beacon sends the roots of the scopes that this side owns.
-func (p *Peer) beacon() {
+// scheduleBeacon sets the time of the next beacon.
+func (p *Peer) scheduleBeacon() {
 	p.lastBeacon, p.beaconAt = p.now, p.now+p.tune.Beacon
 	if p.cfg.Hub {
 		p.beaconAt += p.tune.Beacon / 2
 	}
+}
+
+// beacon sends the roots of the scopes that this side owns, or only that everything is equal.
+func (p *Peer) beacon() {
+	last := p.lastBeacon
+	p.scheduleBeacon()
+	if !p.sendShortBeacon(last) {
+		p.sendFullBeacon()
+	}
+	if !p.cfg.Hub && p.now >= p.resendHoldsAt {
+		p.resendHolds()
+	}
+}
+
+func (p *Peer) sendFullBeacon() {
+	p.shortSent = false
 	out := Roots{Same: p.equalRoots, Mark: p.own.Mark.Number}
 	for _, o := range p.orderedOwners {
 		if root, ok := o.root(); ok {
 			out.Items = append(out.Items, root)
+			o.sentRevision = root.Revision
 		}
 	}
 	if len(out.Items)+len(out.Same) > 0 {
 		p.send(out)
-	}
-	if !p.cfg.Hub && p.now >= p.resendHoldsAt {
-		p.resendHolds()
 	}
 }
 

@@ -66,6 +66,8 @@ func (n *names) message(m Message) string {
 		return text
 	case Roots:
 		return "Roots" + list(m.Items, n.root) + n.same(", same", m.Same) + mark(", mark", m.Mark)
+	case Equal:
+		return "Equal" + list(m.Seen, func(s Seen) string { return fmt.Sprintf("%s@%d", s.Scope, s.Revision) }) + mark(", mark", m.Mark)
 	case Same:
 		return n.same("Same", m.Items)
 	case Ask:

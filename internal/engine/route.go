@@ -17,6 +17,8 @@ func (p *Peer) route(m Message) {
 		}
 		p.same(m.Same)
 		p.answerBeacon()
+	case Equal:
+		p.equalReceived(m)
 	case Same:
 		p.same(m.Items)
 	case Ask:

@@ -11,18 +11,22 @@ import (
 // scopeCapability begins the capability that announces a scope: "scope=application".
 const scopeCapability = "scope="
 
-// announceScopes returns the capabilities with those of this side's scopes.
+// announceScopes returns the capabilities with those of this side's scopes and, on the hub, of short beacons.
 func (p *Peer) announceScopes(capabilities []string) []string {
 	out := slices.Clone(capabilities)
+	if p.cfg.Hub {
+		out = append(out, shortBeacon)
+	}
 	for _, s := range p.cfg.Scopes {
 		out = append(out, scopeCapability+s.Name)
 	}
 	return out
 }
 
-// setShared records which scopes the other side knows, from its capabilities. A side of a release that does not announce
+// setShared records which scopes and beacons the other side knows, from its capabilities. A side of a release that does not announce
 // scopes knows those without ScopeConfig.Announced.
 func (p *Peer) setShared(capabilities []string) {
+	p.shortBeacons, p.shortSent = slices.Contains(capabilities, shortBeacon), false
 	announces := slices.ContainsFunc(capabilities, func(c string) bool {
 		return strings.HasPrefix(c, scopeCapability)
 	})

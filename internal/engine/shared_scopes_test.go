@@ -65,7 +65,7 @@ func TestScopes_AreAnnouncedByBothSides(t *testing.T) {
 	hub := newOwnerSide(t, Mirror, Config{Welcome: Welcome{Capabilities: []string{FleetHold}}})
 	for range 2 { // a second session announces nothing twice
 		hub.openWith()
-		if got := announced(hub); !slices.Equal(got, []string{FleetHold, "scope=s"}) {
+		if got := announced(hub); !slices.Equal(got, []string{FleetHold, "short-beacon", "scope=s"}) {
 			t.Errorf("the hub announces %q", got)
 		}
 		hub.close()

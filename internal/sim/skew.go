@@ -67,7 +67,7 @@ func (p *process) translate(m engine.Message) engine.Message {
 }
 
 func withoutScopes(capabilities []string) []string {
-	return slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return strings.HasPrefix(c, "scope=") })
+	return slices.DeleteFunc(slices.Clone(capabilities), func(c string) bool { return strings.HasPrefix(c, "scope=") || c == "short-beacon" })
 }
 
 // kinds returns the kinds that the release of this process replicates.

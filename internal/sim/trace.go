@@ -81,6 +81,8 @@ func describe(m engine.Message) string {
 			text += ", same: " + scopes(m.Same)
 		}
 		return text
+	case engine.Equal:
+		return fmt.Sprintf("Equal %08x", m.Sum.Hi>>32)
 	case engine.Same:
 		return "Same " + scopes(m.Items)
 	case engine.Ask:

@@ -37,12 +37,21 @@ func newEvent(kind *messageKind, meta Meta, data []byte) (*pb.CloudEvent, *Error
 	if reason := eventSource.violation([]byte(meta.Source)); reason != "" {
 		return nil, badField("event.source", "%s", reason)
 	}
-	return &pb.CloudEvent{
+	event := &pb.CloudEvent{
 		Id:     fmt.Sprintf("%d.%d.%d", meta.Session.Incarnation, meta.Session.Attempt, meta.Seq),
 		Source: meta.Source, SpecVersion: specVersion, Type: typePrefix + kind.event,
-		Data: &pb.CloudEvent_ProtoData{ProtoData: &anypb.Any{TypeUrl: urlPrefix + protoPrefix + kind.name, Value: data}},
-	}, nil
+	}
+	if kind.binary() {
+		event.Data = &pb.CloudEvent_BinaryData{BinaryData: data}
+	} else {
+		event.Data = &pb.CloudEvent_ProtoData{ProtoData: &anypb.Any{TypeUrl: urlPrefix + protoPrefix + kind.name, Value: data}}
+	}
+	return event, nil
 }
+
+// binary reports whether events have the message in binary_data, without the 40 bytes of a type URL. That is for the
+// message that idle connections carry. Peers that do not know this form do not know the message.
+func (k *messageKind) binary() bool { return k.event == "equal" }
 
 // envelope is the content of an event.
 type envelope struct {
@@ -54,7 +63,7 @@ type envelope struct {
 
 func readEvent(b []byte) (env envelope, err *Error) {
 	var id, source, spec, url string
-	found, other := false, false
+	var form protowire.Number // field of the data; 0 if there is none
 	read := func(into *string, name string, r *rule, data []byte) *Error {
 		if reason := r.violation(data); reason != "" {
 			return badField(name, "%s", reason)
@@ -76,9 +85,11 @@ func readEvent(b []byte) (env envelope, err *Error) {
 		case eventTypeField:
 			return read(&env.typ, "type", &eventType, data)
 		case eventBinaryField, eventTextField:
-			other = true
+			form, env.data, url = num, data, "" // the last one counts
 		case eventProtoField:
-			found = true
+			if form != num {
+				form, env.data = num, nil
+			}
 			return walk(data, func(num protowire.Number, typ protowire.Type, _ uint64, data []byte) *Error {
 				switch {
 				case typ != protowire.BytesType:
@@ -115,7 +126,8 @@ func readEvent(b []byte) (env envelope, err *Error) {
 	switch {
 	case !ours || env.kind == nil:
 		env.kind = nil
-	case !found || other:
+	case env.kind.binary() && form == eventBinaryField:
+	case form != eventProtoField:
 		return env, badField("data", "is not proto_data")
 	case url[strings.LastIndexByte(url, '/')+1:] != protoPrefix+env.kind.name:
 		return env, badField("proto_data", "is a %q, which does not match the event's type", url)

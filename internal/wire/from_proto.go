@@ -31,6 +31,12 @@ func readRoots(m *pb.Roots) engine.Message {
 	return engine.Roots{Items: convert(m.GetItems(), readRoot), Same: convert(m.GetSame(), readRoot), Mark: m.GetMark()}
 }
 
+func readEqual(m *pb.Equal) engine.Message {
+	out := engine.Equal{Seen: convert(m.GetSeen(), readSeen), Mark: m.GetMark()}
+	out.Sum.Hi, out.Sum.Lo = readHash(m.GetSum())
+	return out
+}
+
 func readSame(m *pb.Same) engine.Message { return engine.Same{Items: convert(m.GetItems(), readRoot)} }
 
 func readAsk(m *pb.Ask) engine.Message {

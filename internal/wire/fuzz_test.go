@@ -63,7 +63,11 @@ func checkDecode(t *testing.T, event []byte) {
 	if err := proto.Unmarshal(event, envelope); err != nil {
 		t.Fatalf("the generated code refuses the event: %v", err)
 	}
-	message, err := anypb.UnmarshalNew(envelope.GetProtoData(), proto.UnmarshalOptions{})
+	data := envelope.GetProtoData()
+	if _, ok := envelope.GetData().(*pb.CloudEvent_BinaryData); ok {
+		data = &anypb.Any{TypeUrl: urlPrefix + protoPrefix + "Equal", Value: envelope.GetBinaryData()}
+	}
+	message, err := anypb.UnmarshalNew(data, proto.UnmarshalOptions{})
 	if err != nil {
 		t.Fatalf("the generated code refuses the message: %v", err)
 	}

@@ -185,6 +185,9 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 	"same": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Same{Items: some(t, "items", MaxScopes, anyRoot)}
 	}),
+	"equal": rapid.Custom(func(t *rapid.T) engine.Message {
+		return engine.Equal{Sum: anyRoot.Draw(t, "root").Sum, Seen: some(t, "seen", MaxScopes, anySeen), Mark: anyUint64.Draw(t, "mark")}
+	}),
 	"ask": rapid.Custom(func(t *rapid.T) engine.Message {
 		return engine.Ask{
 			Scope:    anyToken.Draw(t, "scope"),

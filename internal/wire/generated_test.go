@@ -29,6 +29,8 @@ func generated(m engine.Message) proto.Message {
 		}
 	case engine.Roots:
 		return &pb.Roots{Items: each(m.Items, pbRoot), Same: each(m.Same, pbRoot), Mark: m.Mark}
+	case engine.Equal:
+		return &pb.Equal{Sum: pbPair(m.Sum.Hi, m.Sum.Lo), Seen: each(m.Seen, pbSeen), Mark: m.Mark}
 	case engine.Same:
 		return &pb.Same{Items: each(m.Items, pbRoot)}
 	case engine.Ask:

@@ -60,6 +60,7 @@ func TestLimits_AcceptTheLimitAndRejectOneMore(t *testing.T) {
 		{"roots.same", MaxScopes, func(n int) engine.Message { return engine.Roots{Same: repeat(n, engine.Root{Scope: "s"})} }},
 		{"roots.items[0].scope", 64, func(n int) engine.Message { return engine.Roots{Items: []engine.Root{{Scope: word(n)}}} }},
 		{"same.items", MaxScopes, func(n int) engine.Message { return engine.Same{Items: repeat(n, engine.Root{Scope: "s"})} }},
+		{"equal.seen", MaxScopes, func(n int) engine.Message { return engine.Equal{Seen: repeat(n, engine.Seen{Scope: "s"})} }},
 		{"ask.scope", 64, func(n int) engine.Message { return engine.Ask{Scope: word(n)} }},
 		{"ask.prefixes", MaxPrefixes, func(n int) engine.Message { return engine.Ask{Scope: "s", Prefixes: make([]engine.Prefix, n)} }},
 		{"answer.scope", 64, func(n int) engine.Message { return engine.Answer{Scope: word(n)} }},

@@ -123,6 +123,7 @@ func TestDecode_AcceptsMissingFieldsOfAnOlderPeer(t *testing.T) {
 		{&pb.Welcome{}, engine.Welcome{}},
 		{&pb.Roots{}, engine.Roots{}},
 		{&pb.Same{}, engine.Same{}},
+		{&pb.Equal{}, engine.Equal{}},
 		{&pb.Ask{Scope: "s"}, engine.Ask{Scope: "s"}},
 		{&pb.Answer{Scope: "s"}, engine.Answer{Scope: "s"}},
 		{&pb.Want{Scope: "s"}, engine.Want{Scope: "s"}},

@@ -52,13 +52,17 @@ func TestEncode_HasTheBytesOfTheGeneratedTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := string(data.MessageName().Name())
-		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(&pb.CloudEvent{
+		event := &pb.CloudEvent{
 			Id:          fmt.Sprintf("%d.%d.%d", meta.Session.Incarnation, meta.Session.Attempt, meta.Seq),
 			Source:      meta.Source,
 			SpecVersion: "1.0",
 			Type:        "io.argocd-agent.sync.v1." + string(bytes.ToLower([]byte(name))),
 			Data:        &pb.CloudEvent_ProtoData{ProtoData: data},
-		})
+		}
+		if name == "Equal" {
+			event.Data = &pb.CloudEvent_BinaryData{BinaryData: data.GetValue()}
+		}
+		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(event)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,6 +56,8 @@ var table = map[protoreflect.FullName]limit{
 	"Roots.items": {entries: MaxScopes},
 	"Roots.same":  {entries: MaxScopes},
 	"Same.items":  {entries: MaxScopes},
+	"Equal.sum":   {hash: true},
+	"Equal.seen":  {entries: MaxScopes},
 	"Root.scope":  {str: &scopeName},
 	"Root.sum":    {hash: true},
 

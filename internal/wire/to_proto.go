@@ -28,6 +28,8 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 		}, nil
 	case engine.Roots:
 		return &pb.Roots{Items: convert(m.Items, toRoot), Same: convert(m.Same, toRoot), Mark: m.Mark}, nil
+	case engine.Equal:
+		return &pb.Equal{Sum: toHash(m.Sum.Hi, m.Sum.Lo), Seen: convert(m.Seen, toSeen), Mark: m.Mark}, nil
 	case engine.Same:
 		return &pb.Same{Items: convert(m.Items, toRoot)}, nil
 	case engine.Ask:

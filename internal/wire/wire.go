@@ -41,7 +41,7 @@ type messageKind struct {
 var kinds = func() map[string]*messageKind {
 	all := map[string]*messageKind{}
 	for _, k := range []*messageKind{
-		kindOf(readHello), kindOf(readWelcome), kindOf(readRoots), kindOf(readSame), kindOf(readAsk), kindOf(readAnswer), kindOf(readWant),
+		kindOf(readHello), kindOf(readWelcome), kindOf(readRoots), kindOf(readSame), kindOf(readEqual), kindOf(readAsk), kindOf(readAnswer), kindOf(readWant),
 		kindOf(readDelta), kindOf(readAck), kindOf(readFinished), kindOf(readHeld), kindOf(readWriteOutage), kindOf(readApplicationEvents), kindOf(readUpgradeState), kindOf(readUpgrade), kindOf(readConfirm), kindOf(readOpen), kindOf(readBye),
 	} {
 		all[k.event] = k

@@ -272,6 +272,7 @@ type Welcome struct {
 	//	fleet-hold           the hub checks deletions by absence across its agents, and confirms them.
 	//	scope=<scope>        as in Hello.
 	//	application-events   the hub accepts ApplicationEvents.
+	//	short-beacon         the hub answers Equal.
 	Capabilities []string `protobuf:"bytes,12,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The hub's own store.
 	Store *Store `protobuf:"bytes,13,opt,name=store,proto3" json:"store,omitempty"`
@@ -845,6 +846,74 @@ func (x *Same) GetItems() []*Root {
 	return nil
 }
 
+// Equal replaces Roots and Same of both sides while nothing differs. An agent sends it to a hub with the capability
+// short-beacon. If the sum is equal to the hub's, every scope is in sync, and the hub answers with Equal. Otherwise the
+// hub sends its Roots, and then the agent its own.
+type Equal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sum, mod 2^128, of a hash for each scope that both sides compare, in either direction. The hash is the first 16 bytes
+	// of the SHA-256 of count (8 bytes) and sum (16 bytes) of the scope's Root, and its name. 16 bytes; absent: zero.
+	Sum []byte `protobuf:"bytes,1,opt,name=sum,proto3" json:"sum,omitempty"`
+	// Revisions as in Root, of scopes that the sender owns, if they have changed since the sender last sent them; at most
+	// 32.
+	Seen []*Seen `protobuf:"bytes,2,rep,name=seen,proto3" json:"seen,omitempty"`
+	// As in Roots.
+	Mark          uint64 `protobuf:"varint,3,opt,name=mark,proto3" json:"mark,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Equal) Reset() {
+	*x = Equal{}
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Equal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Equal) ProtoMessage() {}
+
+func (x *Equal) ProtoReflect() protoreflect.Message {
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Equal.ProtoReflect.Descriptor instead.
+func (*Equal) Descriptor() ([]byte, []int) {
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Equal) GetSum() []byte {
+	if x != nil {
+		return x.Sum
+	}
+	return nil
+}
+
+func (x *Equal) GetSeen() []*Seen {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *Equal) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
 // Root is the root digest of a scope: the sum, mod 2^128, of a hash for each item. The hash is the first 16 bytes of
 // the SHA-256 of the item's key hash (8 bytes) and version (16 bytes). All numbers are big-endian.
 type Root struct {
@@ -861,7 +930,7 @@ type Root struct {
 
 func (x *Root) Reset() {
 	*x = Root{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +942,7 @@ func (x *Root) String() string {
 func (*Root) ProtoMessage() {}
 
 func (x *Root) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[10]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +955,7 @@ func (x *Root) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Root.ProtoReflect.Descriptor instead.
 func (*Root) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{10}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Root) GetScope() string {
@@ -930,7 +999,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1011,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[11]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1024,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{11}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Ask) GetScope() string {
@@ -994,7 +1063,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1075,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[12]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1088,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{12}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Answer) GetScope() string {
@@ -1071,7 +1140,7 @@ type Branch struct {
 
 func (x *Branch) Reset() {
 	*x = Branch{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1152,7 @@ func (x *Branch) String() string {
 func (*Branch) ProtoMessage() {}
 
 func (x *Branch) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[13]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1165,7 @@ func (x *Branch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Branch.ProtoReflect.Descriptor instead.
 func (*Branch) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{13}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Branch) GetPrefix() []byte {
@@ -1152,7 +1221,7 @@ type Want struct {
 
 func (x *Want) Reset() {
 	*x = Want{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1233,7 @@ func (x *Want) String() string {
 func (*Want) ProtoMessage() {}
 
 func (x *Want) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[14]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1246,7 @@ func (x *Want) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Want.ProtoReflect.Descriptor instead.
 func (*Want) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{14}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Want) GetScope() string {
@@ -1210,7 +1279,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1291,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[15]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1304,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Delta) GetScope() string {
@@ -1278,7 +1347,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1359,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[16]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1372,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Key) GetNamespace() string {
@@ -1331,7 +1400,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1412,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[17]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1425,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ack) GetScope() string {
@@ -1386,7 +1455,7 @@ type Finished struct {
 
 func (x *Finished) Reset() {
 	*x = Finished{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1467,7 @@ func (x *Finished) String() string {
 func (*Finished) ProtoMessage() {}
 
 func (x *Finished) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[18]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1480,7 @@ func (x *Finished) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finished.ProtoReflect.Descriptor instead.
 func (*Finished) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Finished) GetScope() string {
@@ -1456,7 +1525,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1537,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[19]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1550,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{19}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Held) GetScope() string {
@@ -1544,7 +1613,7 @@ type WriteOutage struct {
 
 func (x *WriteOutage) Reset() {
 	*x = WriteOutage{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1625,7 @@ func (x *WriteOutage) String() string {
 func (*WriteOutage) ProtoMessage() {}
 
 func (x *WriteOutage) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[20]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1638,7 @@ func (x *WriteOutage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteOutage.ProtoReflect.Descriptor instead.
 func (*WriteOutage) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{20}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WriteOutage) GetReason() string {
@@ -1590,7 +1659,7 @@ type ApplicationEvents struct {
 
 func (x *ApplicationEvents) Reset() {
 	*x = ApplicationEvents{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1671,7 @@ func (x *ApplicationEvents) String() string {
 func (*ApplicationEvents) ProtoMessage() {}
 
 func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[21]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1684,7 @@ func (x *ApplicationEvents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationEvents.ProtoReflect.Descriptor instead.
 func (*ApplicationEvents) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{21}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApplicationEvents) GetItems() []*ApplicationEvent {
@@ -1652,7 +1721,7 @@ type ApplicationEvent struct {
 
 func (x *ApplicationEvent) Reset() {
 	*x = ApplicationEvent{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1733,7 @@ func (x *ApplicationEvent) String() string {
 func (*ApplicationEvent) ProtoMessage() {}
 
 func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[22]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1746,7 @@ func (x *ApplicationEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationEvent.ProtoReflect.Descriptor instead.
 func (*ApplicationEvent) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{22}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApplicationEvent) GetKey() *Key {
@@ -1766,7 +1835,7 @@ type UpgradeState struct {
 
 func (x *UpgradeState) Reset() {
 	*x = UpgradeState{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1847,7 @@ func (x *UpgradeState) String() string {
 func (*UpgradeState) ProtoMessage() {}
 
 func (x *UpgradeState) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[23]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1860,7 @@ func (x *UpgradeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeState.ProtoReflect.Descriptor instead.
 func (*UpgradeState) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{23}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpgradeState) GetId() string {
@@ -1834,7 +1903,7 @@ type Upgrade struct {
 
 func (x *Upgrade) Reset() {
 	*x = Upgrade{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1915,7 @@ func (x *Upgrade) String() string {
 func (*Upgrade) ProtoMessage() {}
 
 func (x *Upgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[24]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1928,7 @@ func (x *Upgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
 func (*Upgrade) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{24}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Upgrade) GetId() string {
@@ -1908,7 +1977,7 @@ type Confirm struct {
 
 func (x *Confirm) Reset() {
 	*x = Confirm{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +1989,7 @@ func (x *Confirm) String() string {
 func (*Confirm) ProtoMessage() {}
 
 func (x *Confirm) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[25]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +2002,7 @@ func (x *Confirm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Confirm.ProtoReflect.Descriptor instead.
 func (*Confirm) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{25}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Confirm) GetScope() string {
@@ -1963,7 +2032,7 @@ type Open struct {
 
 func (x *Open) Reset() {
 	*x = Open{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2044,7 @@ func (x *Open) String() string {
 func (*Open) ProtoMessage() {}
 
 func (x *Open) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[26]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2057,7 @@ func (x *Open) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Open.ProtoReflect.Descriptor instead.
 func (*Open) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{26}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Open) GetToken() string {
@@ -2022,7 +2091,7 @@ type Bye struct {
 
 func (x *Bye) Reset() {
 	*x = Bye{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2103,7 @@ func (x *Bye) String() string {
 func (*Bye) ProtoMessage() {}
 
 func (x *Bye) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[27]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2116,7 @@ func (x *Bye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bye.ProtoReflect.Descriptor instead.
 func (*Bye) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{27}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Bye) GetCode() string {
@@ -2105,7 +2174,7 @@ type Delta_Item struct {
 
 func (x *Delta_Item) Reset() {
 	*x = Delta_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2186,7 @@ func (x *Delta_Item) String() string {
 func (*Delta_Item) ProtoMessage() {}
 
 func (x *Delta_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[28]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2199,7 @@ func (x *Delta_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta_Item.ProtoReflect.Descriptor instead.
 func (*Delta_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{15, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{16, 0}
 }
 
 func (x *Delta_Item) GetSeq() uint64 {
@@ -2215,7 +2284,7 @@ type Ack_Item struct {
 
 func (x *Ack_Item) Reset() {
 	*x = Ack_Item{}
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2296,7 @@ func (x *Ack_Item) String() string {
 func (*Ack_Item) ProtoMessage() {}
 
 func (x *Ack_Item) ProtoReflect() protoreflect.Message {
-	mi := &file_argocdagent_v1_sync_proto_msgTypes[29]
+	mi := &file_argocdagent_v1_sync_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2309,7 @@ func (x *Ack_Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack_Item.ProtoReflect.Descriptor instead.
 func (*Ack_Item) Descriptor() ([]byte, []int) {
-	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{17, 0}
+	return file_argocdagent_v1_sync_proto_rawDescGZIP(), []int{18, 0}
 }
 
 func (x *Ack_Item) GetSeq() uint64 {
@@ -2364,7 +2433,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x04same\x18\x02 \x03(\v2\x14.argocdagent.v1.RootR\x04same\x12\x12\n" +
 	"\x04mark\x18\x03 \x01(\x04R\x04mark\"2\n" +
 	"\x04Same\x12*\n" +
-	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"f\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.argocdagent.v1.RootR\x05items\"W\n" +
+	"\x05Equal\x12\x10\n" +
+	"\x03sum\x18\x01 \x01(\fR\x03sum\x12(\n" +
+	"\x04seen\x18\x02 \x03(\v2\x14.argocdagent.v1.SeenR\x04seen\x12\x12\n" +
+	"\x04mark\x18\x03 \x01(\x04R\x04mark\"f\n" +
 	"\x04Root\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x10\n" +
@@ -2487,7 +2560,7 @@ func file_argocdagent_v1_sync_proto_rawDescGZIP() []byte {
 	return file_argocdagent_v1_sync_proto_rawDescData
 }
 
-var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_argocdagent_v1_sync_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Hello)(nil),             // 0: argocdagent.v1.Hello
 	(*Fact)(nil),              // 1: argocdagent.v1.Fact
@@ -2499,27 +2572,28 @@ var file_argocdagent_v1_sync_proto_goTypes = []any{
 	(*Seen)(nil),              // 7: argocdagent.v1.Seen
 	(*Roots)(nil),             // 8: argocdagent.v1.Roots
 	(*Same)(nil),              // 9: argocdagent.v1.Same
-	(*Root)(nil),              // 10: argocdagent.v1.Root
-	(*Ask)(nil),               // 11: argocdagent.v1.Ask
-	(*Answer)(nil),            // 12: argocdagent.v1.Answer
-	(*Branch)(nil),            // 13: argocdagent.v1.Branch
-	(*Want)(nil),              // 14: argocdagent.v1.Want
-	(*Delta)(nil),             // 15: argocdagent.v1.Delta
-	(*Key)(nil),               // 16: argocdagent.v1.Key
-	(*Ack)(nil),               // 17: argocdagent.v1.Ack
-	(*Finished)(nil),          // 18: argocdagent.v1.Finished
-	(*Held)(nil),              // 19: argocdagent.v1.Held
-	(*WriteOutage)(nil),       // 20: argocdagent.v1.WriteOutage
-	(*ApplicationEvents)(nil), // 21: argocdagent.v1.ApplicationEvents
-	(*ApplicationEvent)(nil),  // 22: argocdagent.v1.ApplicationEvent
-	(*UpgradeState)(nil),      // 23: argocdagent.v1.UpgradeState
-	(*Upgrade)(nil),           // 24: argocdagent.v1.Upgrade
-	(*Confirm)(nil),           // 25: argocdagent.v1.Confirm
-	(*Open)(nil),              // 26: argocdagent.v1.Open
-	(*Bye)(nil),               // 27: argocdagent.v1.Bye
-	(*Delta_Item)(nil),        // 28: argocdagent.v1.Delta.Item
-	(*Ack_Item)(nil),          // 29: argocdagent.v1.Ack.Item
-	(*CloudEvent)(nil),        // 30: argocdagent.v1.CloudEvent
+	(*Equal)(nil),             // 10: argocdagent.v1.Equal
+	(*Root)(nil),              // 11: argocdagent.v1.Root
+	(*Ask)(nil),               // 12: argocdagent.v1.Ask
+	(*Answer)(nil),            // 13: argocdagent.v1.Answer
+	(*Branch)(nil),            // 14: argocdagent.v1.Branch
+	(*Want)(nil),              // 15: argocdagent.v1.Want
+	(*Delta)(nil),             // 16: argocdagent.v1.Delta
+	(*Key)(nil),               // 17: argocdagent.v1.Key
+	(*Ack)(nil),               // 18: argocdagent.v1.Ack
+	(*Finished)(nil),          // 19: argocdagent.v1.Finished
+	(*Held)(nil),              // 20: argocdagent.v1.Held
+	(*WriteOutage)(nil),       // 21: argocdagent.v1.WriteOutage
+	(*ApplicationEvents)(nil), // 22: argocdagent.v1.ApplicationEvents
+	(*ApplicationEvent)(nil),  // 23: argocdagent.v1.ApplicationEvent
+	(*UpgradeState)(nil),      // 24: argocdagent.v1.UpgradeState
+	(*Upgrade)(nil),           // 25: argocdagent.v1.Upgrade
+	(*Confirm)(nil),           // 26: argocdagent.v1.Confirm
+	(*Open)(nil),              // 27: argocdagent.v1.Open
+	(*Bye)(nil),               // 28: argocdagent.v1.Bye
+	(*Delta_Item)(nil),        // 29: argocdagent.v1.Delta.Item
+	(*Ack_Item)(nil),          // 30: argocdagent.v1.Ack.Item
+	(*CloudEvent)(nil),        // 31: argocdagent.v1.CloudEvent
 }
 var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	3,  // 0: argocdagent.v1.Hello.epoch:type_name -> argocdagent.v1.Epoch
@@ -2535,25 +2609,26 @@ var file_argocdagent_v1_sync_proto_depIdxs = []int32{
 	5,  // 10: argocdagent.v1.Welcome.predecessor:type_name -> argocdagent.v1.Store
 	5,  // 11: argocdagent.v1.Welcome.known:type_name -> argocdagent.v1.Store
 	6,  // 12: argocdagent.v1.Store.mark:type_name -> argocdagent.v1.HistoryMark
-	10, // 13: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
-	10, // 14: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
-	10, // 15: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
-	13, // 16: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
-	28, // 17: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
-	29, // 18: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
-	16, // 19: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
-	16, // 20: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
-	22, // 21: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
-	16, // 22: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
-	16, // 23: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
-	16, // 24: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
-	30, // 25: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
-	30, // 26: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
-	26, // [26:27] is the sub-list for method output_type
-	25, // [25:26] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	11, // 13: argocdagent.v1.Roots.items:type_name -> argocdagent.v1.Root
+	11, // 14: argocdagent.v1.Roots.same:type_name -> argocdagent.v1.Root
+	11, // 15: argocdagent.v1.Same.items:type_name -> argocdagent.v1.Root
+	7,  // 16: argocdagent.v1.Equal.seen:type_name -> argocdagent.v1.Seen
+	14, // 17: argocdagent.v1.Answer.branches:type_name -> argocdagent.v1.Branch
+	29, // 18: argocdagent.v1.Delta.items:type_name -> argocdagent.v1.Delta.Item
+	30, // 19: argocdagent.v1.Ack.items:type_name -> argocdagent.v1.Ack.Item
+	17, // 20: argocdagent.v1.Finished.key:type_name -> argocdagent.v1.Key
+	17, // 21: argocdagent.v1.Held.sample:type_name -> argocdagent.v1.Key
+	23, // 22: argocdagent.v1.ApplicationEvents.items:type_name -> argocdagent.v1.ApplicationEvent
+	17, // 23: argocdagent.v1.ApplicationEvent.key:type_name -> argocdagent.v1.Key
+	17, // 24: argocdagent.v1.Delta.Item.key:type_name -> argocdagent.v1.Key
+	17, // 25: argocdagent.v1.Ack.Item.key:type_name -> argocdagent.v1.Key
+	31, // 26: argocdagent.v1.Sync.Sync:input_type -> argocdagent.v1.CloudEvent
+	31, // 27: argocdagent.v1.Sync.Sync:output_type -> argocdagent.v1.CloudEvent
+	27, // [27:28] is the sub-list for method output_type
+	26, // [26:27] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_argocdagent_v1_sync_proto_init() }
@@ -2568,7 +2643,7 @@ func file_argocdagent_v1_sync_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_argocdagent_v1_sync_proto_rawDesc), len(file_argocdagent_v1_sync_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

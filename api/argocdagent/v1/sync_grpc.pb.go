@@ -39,6 +39,7 @@ const (
 //	owner                          replica
 //	  Roots            →                       digests of all scopes that it owns
 //	                   ←           Same        the digests are equal: nothing to do
+//	agent Equal        ↔           hub Equal   instead of Roots and Same: nothing differs in any scope
 //	                   ←           Ask         they differ: request what is below these prefixes
 //	  Answer           →                       sums of the children, or the items
 //	                   ←           Want        request these items
@@ -67,7 +68,7 @@ const (
 //	id           <incarnation>.<attempt>.<n>: the epoch of the session and a number that grows with each event of the
 //	             sender in it
 //	spec_version 1.0
-//	proto_data   the message; the last part of type_url is its full name
+//	proto_data   the message; the last part of type_url is its full name. An Equal is in binary_data instead, to be short
 //
 // # Other releases
 //
@@ -124,6 +125,7 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 //	owner                          replica
 //	  Roots            →                       digests of all scopes that it owns
 //	                   ←           Same        the digests are equal: nothing to do
+//	agent Equal        ↔           hub Equal   instead of Roots and Same: nothing differs in any scope
 //	                   ←           Ask         they differ: request what is below these prefixes
 //	  Answer           →                       sums of the children, or the items
 //	                   ←           Want        request these items
@@ -152,7 +154,7 @@ type Sync_SyncClient = grpc.BidiStreamingClient[CloudEvent, CloudEvent]
 //	id           <incarnation>.<attempt>.<n>: the epoch of the session and a number that grows with each event of the
 //	             sender in it
 //	spec_version 1.0
-//	proto_data   the message; the last part of type_url is its full name
+//	proto_data   the message; the last part of type_url is its full name. An Equal is in binary_data instead, to be short
 //
 // # Other releases
 //

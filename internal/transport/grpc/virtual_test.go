@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 )
 
 // These tests run whole connections, TLS and HTTP/2 included, in memory and
@@ -130,6 +132,42 @@ func TestKeepalive_CostsFewBytes(t *testing.T) {
 		in, out = (h.Counters().WireIn.Load()-in)/60, (h.Counters().WireOut.Load()-out)/60
 		t.Logf("an idle minute: %d bytes to the hub, %d from it", in, out)
 		if in > 200 || out > 200 {
+			t.Error("that is too much")
+		}
+	})
+}
+
+// An agent at rest sends a short beacon each minute, and the hub answers. With pings, HTTP/2 and TLS, that must cost at
+// most 20 kB per hour. The revision changes each minute, as it does with Argo CD.
+func TestIdleAgent_CostsAtMost20kBPerHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		c.delay = 10 * time.Millisecond
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		s := dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial})
+		agent, hub := s.next("connected").conn, h.next("connected").conn
+		sum := engine.Sum{Hi: 1 << 63, Lo: 1}
+		must(t, agent.Send(engine.Hello{Epoch: engine.Epoch{Incarnation: 120, Attempt: 3}}))
+		h.next("received")
+		hour := func(seen bool) uint64 {
+			before := h.Counters().WireIn.Load() + h.Counters().WireOut.Load()
+			for minute := range 60 {
+				time.Sleep(time.Minute)
+				beacon := engine.Equal{Sum: sum}
+				if seen {
+					beacon.Seen = []engine.Seen{{Scope: "status", Revision: 100_000_000 + uint64(minute)}}
+				}
+				must(t, agent.Send(beacon))
+				h.next("received")
+				must(t, hub.Send(engine.Equal{Sum: sum}))
+				s.next("received")
+			}
+			return h.Counters().WireIn.Load() + h.Counters().WireOut.Load() - before
+		}
+		quiet, busy := hour(false), hour(true)
+		t.Logf("an idle hour: %d bytes, %d if the revision changes each minute", quiet, busy)
+		if quiet > 20_000 || busy > 21_000 {
 			t.Error("that is too much")
 		}
 	})
