@@ -144,7 +144,7 @@ func (d *Dialer) attempt(ctx context.Context, connector Connector) (*Conn, error
 	d.counters.Connects.Add(1)
 	d.runCertificateRenewal(c)
 	var returning sync.WaitGroup
-	if d.route.current != 0 {
+	if d.route.mayReturn() {
 		returning.Go(func() { d.returnToFirst(c) })
 	}
 	c.run(d.cfg.Events)

@@ -15,19 +15,23 @@ import (
 //   - Between two addresses there is a short random pause, so that agents that lost one hub together do not reach another
 //     together. After all addresses have failed, there is a pause that doubles.
 //   - A session with another address than the first ends when the first accepts sessions again.
+//   - An address whose hub the agent does not follow, because another hub was promoted or it is another hub, is skipped. It
+//     is dialed again only after all others have failed, every other time.
 type route struct {
 	addresses int
 	random    func() float64
 	current   int           // address that is dialed next
 	failed    int           // addresses that have failed since the last pause
 	requested time.Duration // longest pause that one of them requested
+	wrong     []bool        // addresses whose hub the agent does not follow
+	dialWrong bool          // these are not skipped until all addresses have failed
 
 	pauses  *backoff.Backoff // after all addresses have failed
 	returns *backoff.Backoff // before the first address is tried during a session with another one
 }
 
 func newRoute(addresses int, random func() float64) *route {
-	return &route{addresses: addresses, random: random, pauses: newPauses(random),
+	return &route{addresses: addresses, random: random, wrong: make([]bool, addresses), pauses: newPauses(random),
 		returns: &backoff.Backoff{Min: minReturn, Max: maxReturn, Jitter: random}}
 }
 
@@ -41,20 +45,47 @@ const (
 // pause before the next attempt.
 func (r *route) next(opened bool, lasted time.Duration, ended error) time.Duration {
 	r.requested = max(r.requested, retryAfter(ended))
+	if opened || isWrongHub(ended) {
+		r.wrong[r.current], r.dialWrong = !opened, r.dialWrong && !opened
+	}
 	switch {
 	case opened && r.current == 0:
 		r.returns.Reset()
 	case opened && isReturn(ended):
 		r.current = 0
 	case !opened:
-		r.current = (r.current + 1) % r.addresses
-		if r.failed++; r.failed < r.addresses {
+		dialed := r.current
+		r.failed++
+		if r.advance(); r.failed < r.addresses {
 			return time.Duration(r.random() * float64(firstPause))
 		}
+		r.current, r.failed = dialed, 0
+		r.advance()
 	}
 	requested := r.requested
 	r.failed, r.requested = 0, 0
 	return nextPause(r.pauses, opened, lasted, requested)
+}
+
+// advance selects the next address. Skipped addresses count as failed.
+func (r *route) advance() {
+	for r.failed < r.addresses {
+		r.current = (r.current + 1) % r.addresses
+		if r.dialWrong || !r.wrong[r.current] {
+			return
+		}
+		r.failed++
+	}
+	r.dialWrong = !r.dialWrong
+}
+
+// mayReturn reports whether a session with the current address ends when the first accepts sessions again.
+func (r *route) mayReturn() bool { return r.current != 0 && !r.wrong[0] }
+
+// isWrongHub reports whether the agent has ended a session because it does not follow the hub.
+func isWrongHub(ended error) bool {
+	bye, ok := errors.AsType[*ByeError](ended)
+	return ok && bye.Local && (bye.Code == engine.HubSuperseded || bye.Code == engine.WrongHub)
 }
 
 // returnToFirst ends a session with another hub than the first when the first accepts sessions again.

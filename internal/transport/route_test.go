@@ -45,6 +45,75 @@ func TestRoute_TriesAddressesInOrder(t *testing.T) {
 	}
 }
 
+// The agent does not go back and forth between the hub that it follows and one that was superseded.
+func TestRoute_SkipsSupersededHub(t *testing.T) {
+	superseded := &ByeError{Code: engine.HubSuperseded, Local: true}
+	other := &ByeError{Code: engine.WrongHub, Local: true}
+	broken := errors.New("broken")
+	r := newRoute(3, func() float64 { return 1 })
+	for i, step := range []struct {
+		from    int // the address that is dialed
+		opened  bool
+		ended   error
+		returns bool // during a session with the next address, the first is tried
+	}{
+		{0, false, superseded, false},
+		{1, true, broken, false}, // a session, which is continued at its address
+		{1, false, broken, false},
+		{2, false, broken, false}, // the first is skipped: all have failed
+		{0, false, superseded, false},
+		{1, false, broken, false},
+		{2, false, broken, false},
+		{1, false, broken, false}, // the first is skipped again
+		{2, false, broken, false},
+		{0, true, broken, false}, // it was promoted
+		{0, false, broken, true},
+		{1, false, other, true},
+		{2, false, broken, false},
+		{0, false, broken, true},
+		{1, false, other, true}, // all had failed
+		{2, false, broken, false},
+		{0, false, broken, true},
+		{2, false, broken, false}, // the second is skipped
+	} {
+		if r.current != step.from {
+			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.current, step.from)
+		}
+		r.next(step.opened, time.Hour, step.ended)
+		if got := r.mayReturn(); got != step.returns {
+			t.Errorf("step %d: the first is tried during a session: %v", i, got)
+		}
+	}
+}
+
+// If the agent follows none of the hubs, it dials one after the other.
+func TestRoute_DialsAllIfAllAreSuperseded(t *testing.T) {
+	superseded := &ByeError{Code: engine.HubSuperseded, Local: true}
+	for _, addresses := range []int{1, 2, 3} {
+		r := newRoute(addresses, func() float64 { return 1 })
+		dialed := map[int]int{}
+		for range 6 * addresses {
+			dialed[r.current]++
+			r.next(false, 0, superseded)
+		}
+		for i := range addresses {
+			if dialed[i] < 3 {
+				t.Errorf("address %d of %d was dialed %d times", i, addresses, dialed[i])
+			}
+		}
+	}
+}
+
+// A code that the hub sends is its word only: the agent does not skip it.
+func TestRoute_HubCannotMakeTheAgentSkipIt(t *testing.T) {
+	r := newRoute(2, func() float64 { return 1 })
+	r.next(false, 0, &ByeError{Code: engine.HubSuperseded})
+	r.next(false, 0, errors.New("broken"))
+	if r.current != 0 {
+		t.Errorf("address %d is dialed", r.current)
+	}
+}
+
 // Agents that lost a hub together reach the next one at different times.
 func TestRoute_SpreadsAgentsOverTime(t *testing.T) {
 	var jitter float64
