@@ -22,6 +22,7 @@ import (
 func (p *Program) hubPromoteCommand() *cobra.Command {
 	var given otherHub
 	var lost string
+	var alone bool
 	cmd := &cobra.Command{
 		Use:   "promote",
 		Short: "Make a standby the active hub",
@@ -29,17 +30,24 @@ func (p *Program) hubPromoteCommand() *cobra.Command {
 serves agents.
 
 The other hub must not be active: demote it first. If it cannot be reached, it may still serve agents. Promote this hub
-only if the other one is lost or disconnected from its agents, and repeat its context with --force.`,
+only if the other one is lost or disconnected from its agents, and repeat its context with --force.
+
+With --alone, a hub that was demoted and never had another hub becomes active again. It keeps its generation.`,
 		Example: `  # Planned switch from hub-1 to hub-2
   argocd-agentctl hub demote --principal-context hub-1
   argocd-agentctl hub promote --principal-context hub-2 --other-context hub-1
 
   # hub-1 is lost
-  argocd-agentctl hub promote --principal-context hub-2 --other-context hub-1 --force hub-1`,
+  argocd-agentctl hub promote --principal-context hub-2 --other-context hub-1 --force hub-1
+
+  # hub-1 has no other hub and was demoted
+  argocd-agentctl hub promote --principal-context hub-1 --alone`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case given.context == "":
-				return cmdline.UsageErrorf("--other-context is missing: set the context of the other hub")
+			case given.context == "" && !alone:
+				return cmdline.UsageErrorf("--other-context is missing: set the context of the other hub, or --alone if there is none")
+			case given.context != "" && alone:
+				return cmdline.UsageErrorf("--alone contradicts --other-context")
 			case cmd.Flags().Changed("force") && lost != given.context:
 				return cmdline.UsageErrorf("--force %q is not the hub of --other-context %q", lost, given.context)
 			}
@@ -49,6 +57,9 @@ only if the other one is lost or disconnected from its agents, and repeat its co
 			if h.state.Role != hubstate.Standby {
 				return fmt.Errorf("%s is %s, not a standby. Nothing was changed", h, h.state.Role)
 			}
+			if alone {
+				return p.promoteAlone(ctx, h)
+			}
 			old, err := other.readHub(ctx)
 			if err != nil {
 				return p.promoteWithout(ctx, h, err, lost)
@@ -56,7 +67,8 @@ only if the other one is lost or disconnected from its agents, and repeat its co
 			return p.promote(ctx, h, old)
 		}),
 	}
-	given.addFlags(cmd, "Required.")
+	given.addFlags(cmd, "Required unless --alone is set.")
+	cmd.Flags().BoolVar(&alone, "alone", false, "Promote a hub that never had another hub.")
 	cmd.Flags().StringVar(&lost, "force", "", "Promote although the other hub cannot be reached. Repeat its `CONTEXT`.")
 	return p.withYes(cmd)
 }
@@ -73,6 +85,22 @@ func (p *Program) promoteWithout(ctx context.Context, h *hubInfo, reason error, 
 		return err
 	}
 	return p.activate(ctx, h, h.state.Generation+1, h.state.Predecessor)
+}
+
+// promoteAlone makes a hub active that was only demoted. It was never promoted, and no other hub was promoted with its
+// knowledge. It keeps its generation: if there is another hub nevertheless, which was promoted by force, agents that have
+// seen it do not return.
+func (p *Program) promoteAlone(ctx context.Context, h *hubInfo) error {
+	alone := hubstate.Alone(h.uid)
+	demoted := alone
+	demoted.Role = hubstate.Standby
+	if h.state != demoted {
+		return fmt.Errorf("%s is not alone: its identity, generation or predecessor comes from another hub. Set --other-context. Nothing was changed", h)
+	}
+	if err := p.askConfirmation(fmt.Sprintf("promote %s alone: no other hub of its identity may be active", h)); err != nil {
+		return err
+	}
+	return p.activate(ctx, h, alone.Generation, alone.Predecessor)
 }
 
 // promote promotes a hub whose other hub was demoted.
@@ -142,7 +170,7 @@ func (p *Program) hubDemoteCommand() *cobra.Command {
 and agents wait for the active hub.
 
 With --other-context, the hub becomes a standby of that active hub and takes its identity. A hub of another identity
-must not have Agents or Applications.`,
+must not have Agents or Applications. A hub without another hub becomes active again with hub promote --alone.`,
 		Example: `  # First step of a planned switch
   argocd-agentctl hub demote --principal-context hub-1
 
