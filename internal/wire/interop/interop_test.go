@@ -41,12 +41,16 @@ func TestSDK_ReadsOurEvents(t *testing.T) {
 			if err := e.Validate(); err != nil {
 				t.Errorf("the SDK finds the event invalid: %v", err)
 			}
+			contentType := "application/protobuf"
+			if name == "equal" { // binary_data, whose type would have to be an attribute
+				contentType = ""
+			}
 			for what, pair := range map[string][2]string{
 				"id":              {e.ID(), "17.3.42"},
 				"source":          {e.Source(), "agent/prod-1"},
 				"specversion":     {e.SpecVersion(), "1.0"},
 				"type":            {e.Type(), "io.argocd-agent.sync.v1." + name},
-				"datacontenttype": {e.DataContentType(), "application/protobuf"},
+				"datacontenttype": {e.DataContentType(), contentType},
 			} {
 				if pair[0] != pair[1] {
 					t.Errorf("%s is %q instead of %q", what, pair[0], pair[1])
