@@ -106,7 +106,7 @@ func (s *byteSource) item() DeltaItem {
 
 // message makes any message with any values.
 func (s *byteSource) message() Message {
-	switch s.byte() % 16 {
+	switch s.byte() % 17 {
 	case 0:
 		return Hello{Epoch: Epoch{s.number(), s.number()}, ClusterUID: s.pick("cluster-1", "cluster-2", ""), Mode: s.pick("managed", "managed", "other"),
 			Mapping: s.pick("namespace", ""), Protocol: Range{int(s.byte()) % 3, int(s.byte())}, Projection: Range{1, int(s.byte())}, Store: s.store()}
@@ -139,6 +139,8 @@ func (s *byteSource) message() Message {
 		return WriteOutage{s.pick("", "full")}
 	case 14:
 		return Bye{s.code(), "bye", int64(s.number()), s.number()}
+	case 15:
+		return Equal{Sum{s.number(), s.number()}, many(s, func() Seen { return Seen{s.scope(), s.number()} })}
 	}
 	return Open{s.pick("token"), s.pick("target")}
 }
@@ -148,7 +150,7 @@ func (s *byteSource) message() Message {
 func FuzzStep(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for start := range byte(8) { // either side in each of four phases
-		for kind := range byte(15) {
+		for kind := range byte(16) {
 			for range 4 {
 				seed := []byte{start}
 				for range 40 {
