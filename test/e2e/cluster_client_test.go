@@ -29,6 +29,8 @@ var (
 	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	replicaSets  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	jobs         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 )
 

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 )
@@ -287,4 +290,91 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 	if err := countIs(first, lab.ArgoCDNamespace, 2, "", ""); err != nil {
 		t.Error(err)
 	}
+}
+
+// workloads returns what runs in namespaces of a cluster, by kind and name. A pod that was replaced or restarted, and a
+// ReplicaSet or Deployment whose spec was changed, are described differently.
+func workloads(t *testing.T, site *clusterClient, names ...string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, namespace := range names {
+		for kind, gvr := range map[string]schema.GroupVersionResource{"Deployment": deployments, "ReplicaSet": replicaSets, "Pod": pods} {
+			list, err := site.object(gvr, namespace, "").in().List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, u := range list.Items {
+				restarts := 0
+				statuses, _, _ := unstructured.NestedSlice(u.Object, "status", "containerStatuses")
+				for _, status := range statuses {
+					count, _, _ := unstructured.NestedInt64(status.(map[string]any), "restartCount")
+					restarts += int(count)
+				}
+				out[kind+" "+namespace+"/"+u.GetName()] = fmt.Sprintf("UID %s, generation %d, %d restarts, deleted: %v", u.GetUID(), u.GetGeneration(), restarts, u.GetDeletionTimestamp() != nil)
+			}
+		}
+	}
+	return out
+}
+
+// Pods keep running while the hub is lost, rebuilt and confirmed: none is replaced or restarted.
+func TestRebuild_RestartsNoPod(t *testing.T) {
+	h := newLostHub(t, setup{lab: lab.New(t, lab.Options{}),
+		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
+	managed, own := h.managed().spoke, h.autonomous().spoke
+	names := []string{"pods-1", "pods-2", "pods-3"}
+	hubApps := []object{h.hub.app("autonomous", "pods-own")}
+	for _, name := range names {
+		spec := h.plain("managed", name)
+		spec.cascade = true
+		app := h.hub.app("managed", name)
+		app.create(t, spec.object())
+		hubApps = append(hubApps, app)
+	}
+	own.app(lab.ArgoCDNamespace, "pods-own").create(t, h.plain("in-cluster", "pods-own").object())
+	for _, app := range hubApps {
+		app.becomes(t, synced, healthyApp, noOperation)
+	}
+	count := func() map[string]string {
+		found := workloads(t, managed, names...)
+		maps.Copy(found, workloads(t, own, "pods-own"))
+		return found
+	}
+	before := count()
+	if running := strings.Count(strings.Join(slices.Collect(maps.Keys(before)), "\n"), "Pod "); running != len(hubApps) {
+		t.Fatalf("%d pods are running: %v", running, before)
+	}
+	unchanged := func(when string) {
+		t.Helper()
+		if after := count(); !maps.Equal(after, before) {
+			t.Errorf("%s, workloads have changed:\n got %v\nwant %v", when, after, before)
+		}
+	}
+
+	h.lose(t)
+	unchanged("after the loss")
+	h.plan(t)
+	h.apply(t)
+	h.connected(t)
+	unchanged("after the rebuild")
+	await(t, "the confirmation", func() error {
+		out, err := h.rebuild(t, "--confirm", "--yes")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	for _, app := range hubApps {
+		app.becomes(t, synced, healthyApp, noOperation)
+	}
+	unchanged("after the confirmation")
+
+	// The hub has the application controller compare every Application once more.
+	for _, name := range names {
+		app := h.hub.app("managed", name)
+		app.patch(t, `{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"hard"}}}`)
+		app.becomes(t, annotation("argocd.argoproj.io/refresh", ""), synced, healthyApp)
+		managed.app(lab.ArgoCDNamespace, name).becomes(t, annotation("argocd.argoproj.io/refresh", ""), synced, healthyApp)
+	}
+	unchanged("after a comparison")
 }
