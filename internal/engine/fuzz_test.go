@@ -140,7 +140,7 @@ func (s *byteSource) message() Message {
 	case 14:
 		return Bye{s.code(), "bye", int64(s.number()), s.number()}
 	case 15:
-		return Equal{Sum{s.number(), s.number()}, many(s, func() Seen { return Seen{s.scope(), s.number()} })}
+		return Equal{Sum{s.number(), s.number()}, many(s, func() Seen { return Seen{s.scope(), s.number()} }), s.number()}
 	}
 	return Open{s.pick("token"), s.pick("target")}
 }

@@ -148,6 +148,21 @@ func TestShortBeacon_CarriesChangedRevisions(t *testing.T) {
 	}
 }
 
+// A history mark is known although nothing differs.
+func TestShortBeacon_CarriesHistoryMark(t *testing.T) {
+	w := atRest(t)
+	w.hub.peer.own.Mark = HistoryMark{Record: "agent-1", Number: 3}
+	w.agent.peer.current.Mark = HistoryMark{Record: "agent-1", Number: 2}
+	w.hub.history = nil
+	w.wait(60 * Second)
+	if got := w.hub.kindsSent(); !slices.Equal(got, []string{"Equal"}) {
+		t.Fatalf("the hub has sent %q", got)
+	}
+	if got := w.agent.peer.other.Mark; got != w.hub.peer.own.Mark {
+		t.Errorf("the agent knows mark %v", got)
+	}
+}
+
 // An agent that constantly sends wrong sums causes no more roots than one that sends roots.
 func TestShortBeacon_WrongSumsCauseNoMoreBeacons(t *testing.T) {
 	w := atRest(t)

@@ -59,7 +59,7 @@ var samples = map[string]engine.Message{
 		{Scope: "appproject"},
 		{Scope: "repository", Count: 3, Sum: engine.Sum{Hi: 3, Lo: 4}, Revision: 6},
 	}, Same: []engine.Root{{Scope: "status", Sum: engine.Sum{Hi: 5, Lo: 6}}}},
-	"equal": engine.Equal{Sum: engine.Sum{Hi: 1, Lo: 2}, Seen: []engine.Seen{{Scope: "status", Revision: 5}}},
+	"equal": engine.Equal{Sum: engine.Sum{Hi: 1, Lo: 2}, Seen: []engine.Seen{{Scope: "status", Revision: 5}}, Mark: 7},
 	"same":  engine.Same{Items: []engine.Root{{Scope: "application", Count: 10000, Sum: engine.Sum{Hi: 1, Lo: 2}, Revision: 5}}},
 	"ask": engine.Ask{Scope: "application", Round: 7, Prefixes: []engine.Prefix{
 		{}, {Bits: 0xab00000000000000, Len: 1}, {Bits: 0x0123456789abcdef, Len: 8},
