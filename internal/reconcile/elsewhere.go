@@ -115,11 +115,10 @@ func (n *Reconciler) reduce(o *kind.Object) {
 	if o.IsReduced() || !n.mayReduce(o) {
 		return
 	}
+	first := slices.DeleteFunc(n.affectedSyncs(kind.Applications, nil, o), (*agentSync).hasReduced)
 	n.cache.replace(kind.Reduce(o))
-	for _, l := range n.affectedSyncs(kind.Applications, nil, o) {
-		if l.Reduced() == 1 {
-			l.reportView(kind.Applications)
-		}
+	for _, l := range first {
+		l.reportView(kind.Applications)
 	}
 }
 
@@ -133,20 +132,13 @@ func (c *cache) replace(o *kind.Object) {
 
 // hasReduced reports whether this side lacks the content of Applications of the agent.
 func (l *agentSync) hasReduced() bool {
-	return l.reconciler.cfg.Side == kind.Hub && l.Reduced() > 0
-}
-
-// Reduced returns the number of reduced Applications of the agent.
-func (l *agentSync) Reduced() (count int) {
-	c := l.reconciler.cache
-	for _, list := range [][]*kind.Object{c.byNS[l.env.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.env.Agent.ClusterURL()]} {
-		for _, o := range list {
-			if o.IsReduced() {
-				count++
-			}
-		}
+	if l.reconciler.cfg.Side != kind.Hub {
+		return false
 	}
-	return count
+	c := l.reconciler.cache
+	return slices.ContainsFunc(c.byNS[l.env.Agent.HubNamespace], (*kind.Object).IsReduced) ||
+		slices.ContainsFunc(c.byDestination[l.name], (*kind.Object).IsReduced) ||
+		slices.ContainsFunc(c.byDestination[l.env.Agent.ClusterURL()], (*kind.Object).IsReduced)
 }
 
 // restore reads the reduced Applications of the agent.
@@ -255,8 +247,13 @@ func (l *agentSync) notInMemory() string {
 
 // Reduced returns the number of Applications of an agent whose content is not in memory.
 func (n *Reconciler) Reduced(agent string) int {
+	count := 0
 	if l := n.syncs[agent]; l != nil && n.cfg.Side == kind.Hub {
-		return l.Reduced()
+		for _, o := range l.objects(kind.Applications) {
+			if o.IsReduced() {
+				count++
+			}
+		}
 	}
-	return 0
+	return count
 }

@@ -1,0 +1,87 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
+)
+
+// Elsewhere tells the reconciler which agents have their session with another principal replica, so that this replica need
+// not keep the content of their Applications. Assignment is what the agents have chosen: the Agent names the replica with the
+// session, and the Lease of that replica shows that it is alive.
+//
+// With one replica no agent is elsewhere. During a rollout of one replica neither, because that takes less than elsewhereAfter.
+type Elsewhere struct {
+	registry *Registry
+	replicas *Replicas
+	post     func(context.Context, reconcile.Input) error
+	ready    func(context.Context) error // waits until the hub's objects were read
+	log      *slog.Logger
+
+	since map[string]time.Time // by agent: since when this replica knows that the session is with another one
+	told  map[string]bool      // agents that the reconciler was told of
+}
+
+const (
+	// elsewhereAfter is how long an agent must have its session with other replicas.
+	elsewhereAfter    = 2 * time.Minute
+	elsewhereInterval = 10 * time.Second
+
+	// maxElsewhere bounds the agents whose Applications are reduced at once. It takes about 0.1 ms per agent with ten of
+	// them, and the reconciler does nothing else in that time.
+	maxElsewhere = 500
+)
+
+// NewElsewhere returns an Elsewhere. post passes an input to the reconciler.
+func NewElsewhere(registry *Registry, replicas *Replicas, post func(context.Context, reconcile.Input) error, ready func(context.Context) error, log *slog.Logger) *Elsewhere {
+	return &Elsewhere{registry: registry, replicas: replicas, post: post, ready: ready, log: log, since: map[string]time.Time{}, told: map[string]bool{}}
+}
+
+// Run tells the reconciler until ctx ends.
+func (e *Elsewhere) Run(ctx context.Context) error {
+	if e.ready(ctx) != nil {
+		return nil //nolint:nilerr // ctx ended
+	}
+	for backoff.Sleep(ctx, elsewhereInterval) {
+		before := len(e.told)
+		e.told = e.agents(time.Now())
+		if before == 0 && len(e.told) == 0 {
+			continue
+		}
+		if before != len(e.told) {
+			e.log.DebugContext(ctx, "Agents with sessions elsewhere", "agents", len(e.told))
+		}
+		if e.post(ctx, reconcile.Elsewhere{Agents: e.told}) != nil {
+			return nil // ctx ended
+		}
+	}
+	return nil
+}
+
+// agents returns the agents that are elsewhere. The map is not changed later.
+func (e *Elsewhere) agents(now time.Time) map[string]bool {
+	since, agents, more := map[string]time.Time{}, map[string]bool{}, maxElsewhere
+	for _, name := range e.registry.objectNames() {
+		if e.replicas.Holder(name) == "" {
+			continue
+		}
+		if since[name] = now; !e.since[name].IsZero() {
+			since[name] = e.since[name]
+		}
+		if now.Sub(since[name]) < elsewhereAfter {
+			continue
+		}
+		if !e.told[name] {
+			if more == 0 {
+				continue
+			}
+			more--
+		}
+		agents[name] = true
+	}
+	e.since = since
+	return agents
+}
