@@ -9,9 +9,10 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// Elsewhere tells the reconciler which agents have their session with another principal replica, so that this replica need
-// not keep the content of their Applications. Assignment is what the agents have chosen: the Agent names the replica with the
-// session, and the Lease of that replica shows that it is alive.
+// Elsewhere tells the reconciler for which agents another principal replica is responsible (Replicas.Reports), so that this
+// replica need not keep the content of their Applications. Assignment is what the agents have chosen: the Agent names the
+// replica that has or had its session, and the Lease of that replica shows that it is alive. So an outage of the network
+// changes nothing, and after the loss of a replica one other replica takes over the agents that do not come back.
 //
 // With one replica no agent is elsewhere. During a rollout of one replica neither, because that takes less than elsewhereAfter.
 type Elsewhere struct {
@@ -21,12 +22,12 @@ type Elsewhere struct {
 	ready    func(context.Context) error // waits until the hub's objects were read
 	log      *slog.Logger
 
-	since map[string]time.Time // by agent: since when this replica knows that the session is with another one
+	since map[string]time.Time // by agent: since when another replica is responsible
 	told  map[string]bool      // agents that the reconciler was told of
 }
 
 const (
-	// elsewhereAfter is how long an agent must have its session with other replicas.
+	// elsewhereAfter is how long other replicas must have been responsible.
 	elsewhereAfter    = 2 * time.Minute
 	elsewhereInterval = 10 * time.Second
 
@@ -52,7 +53,7 @@ func (e *Elsewhere) Run(ctx context.Context) error {
 			continue
 		}
 		if before != len(e.told) {
-			e.log.DebugContext(ctx, "Agents with sessions elsewhere", "agents", len(e.told))
+			e.log.DebugContext(ctx, "Other principal replicas are responsible for agents", "agents", len(e.told))
 		}
 		if e.post(ctx, reconcile.Elsewhere{Agents: e.told}) != nil {
 			return nil // ctx ended
@@ -65,7 +66,7 @@ func (e *Elsewhere) Run(ctx context.Context) error {
 func (e *Elsewhere) agents(now time.Time) map[string]bool {
 	since, agents, more := map[string]time.Time{}, map[string]bool{}, maxElsewhere
 	for _, name := range e.registry.objectNames() {
-		if e.replicas.Holder(name) == "" {
+		if e.replicas.Reports(name) {
 			continue
 		}
 		if since[name] = now; !e.since[name].IsZero() {

@@ -50,6 +50,13 @@ func (h *elsewhereHub) connected(name, replica string) {
 	h.registry.see(agent(name, h.revision, "managed", func(a *v1alpha1.Agent) { a.Status.Connected, a.Status.Principal = replica != "", replica }))
 }
 
+// disconnected has an agent whose last session was with a replica.
+func (h *elsewhereHub) disconnected(name, replica string) {
+	h.t.Helper()
+	h.revision++
+	h.registry.see(agent(name, h.revision, "managed", func(a *v1alpha1.Agent) { a.Status.Principal = replica }))
+}
+
 // pass lets time go by, in which replicas renew their Leases.
 func (h *elsewhereHub) pass(d time.Duration, alive ...string) {
 	h.t.Helper()
@@ -94,8 +101,26 @@ func TestElsewhere_FollowsSessionsOfLiveReplicas(t *testing.T) {
 		h.connected("there-1", "other") // which is alive, too
 		h.pass(time.Minute, "here", "there", "other")
 		h.expect("another replica has the session", "there-1")
+		h.disconnected("there-1", "other")
+		h.pass(time.Minute, "here", "there", "other")
+		h.expect("the agent is disconnected", "there-1")
 		h.pass(time.Minute, "here", "there") // the other one has crashed
 		h.expect("its replica has crashed")
+	})
+}
+
+// One replica takes over the agents of a lost replica that do not come back. The others need not have their Applications.
+func TestElsewhere_LostReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newElsewhereHub(t)
+		defer h.run()()
+		h.connected("lost-1", "lost")
+		h.connected("lost-2", "lost")
+		h.pass(3*time.Minute, "first", "here", "lost")
+		h.expect("before", "lost-1", "lost-2")
+		h.connected("lost-1", "here")
+		h.pass(time.Minute, "first", "here")
+		h.expect("after", "lost-2")
 	})
 }
 
