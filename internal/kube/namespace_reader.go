@@ -11,7 +11,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
-// namespaceReader reads the Applications of single namespaces. The core has at most two requests for a namespace at a time.
+// namespaceReader reads the Applications of single namespaces.
 type namespaceReader struct {
 	client   *Client
 	sink     Sink
@@ -20,6 +20,9 @@ type namespaceReader struct {
 	others   chan struct{} // limits the others
 	wg       sync.WaitGroup
 	failed   logonce.Last[string] // by namespace
+
+	mu      sync.Mutex
+	pending map[reconcile.ReadApplications]bool // requests without an answer
 }
 
 // Limits of concurrent reads. Sessions have their own limit, so that they do not wait for the other reads.
@@ -29,11 +32,19 @@ const (
 )
 
 func newNamespaceReader(c *Client, sink Sink, log *slog.Logger) *namespaceReader {
-	return &namespaceReader{client: c, sink: sink, log: log, sessions: make(chan struct{}, parallelSessionReads), others: make(chan struct{}, parallelOtherReads)}
+	return &namespaceReader{client: c, sink: sink, log: log, sessions: make(chan struct{}, parallelSessionReads), others: make(chan struct{}, parallelOtherReads),
+		pending: map[reconcile.ReadApplications]bool{}}
 }
 
-// read reads a namespace. The result goes to the sink. It does not block.
+// read reads a namespace. The result goes to the sink. It does not block. A request that is repeated before its answer is
+// answered once.
 func (r *namespaceReader) read(ctx context.Context, e reconcile.ReadApplications) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending[e] {
+		return
+	}
+	r.pending[e] = true
 	limit := r.others
 	if e.Session {
 		limit = r.sessions
@@ -45,7 +56,11 @@ func (r *namespaceReader) read(ctx context.Context, e reconcile.ReadApplications
 		case <-ctx.Done():
 			return
 		}
-		_ = r.sink(ctx, r.answer(ctx, e.Namespace)) // fails only if ctx ends
+		answer := r.answer(ctx, e.Namespace)
+		r.mu.Lock()
+		delete(r.pending, e)
+		r.mu.Unlock()
+		_ = r.sink(ctx, answer) // fails only if ctx ends
 	})
 }
 

@@ -33,6 +33,10 @@ func TestNamespaceReader_SessionsDoNotWaitForOthers(t *testing.T) {
 	}, slog.New(slog.DiscardHandler))
 	for i := range 10 {
 		r.read(ctx, reconcile.ReadApplications{Namespace: fmt.Sprint("slow-", i)})
+		r.read(ctx, reconcile.ReadApplications{Namespace: fmt.Sprint("slow-", i)}) // the core does not wait forever
+	}
+	if len(r.pending) != 10 {
+		t.Errorf("%d requests are pending", len(r.pending))
 	}
 	for range parallelOtherReads {
 		<-stuck

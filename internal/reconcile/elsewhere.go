@@ -56,6 +56,7 @@ const (
 )
 
 func (n *Reconciler) elsewhere(in Elsewhere) {
+	n.reduces = n.reduces || len(in.Agents) > 0
 	for _, l := range n.sortedSyncs() {
 		if _, session := l.peer.Session(); in.Agents[l.name] && !session && l.inOneNamespace() {
 			l.leave()
@@ -103,7 +104,7 @@ func (l *agentSync) inOneNamespace() bool {
 // mayReduce reports whether no part of this replica needs the content of an Application: all its agents are elsewhere, no
 // job is about to change it, and no source hydrator is involved, which matters to other agents.
 func (n *Reconciler) mayReduce(o *kind.Object) bool {
-	if n.cfg.Side != kind.Hub || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
+	if !n.reduces || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
 		return false
 	}
 	syncs := n.affectedSyncs(kind.Applications, nil, o)

@@ -87,6 +87,7 @@ type Reconciler struct {
 	schemas      map[kind.Resource]string // from Schema; resources without one are unknown
 	index        syncIndex
 	restores     map[string]*restore             // hub: by namespace
+	reduces      bool                            // hub: agents were elsewhere once
 	retries      map[kind.Ref]engine.Time        // objects to be reconciled again
 	deleted      map[kind.Ref]deletedApplication // deleted Applications that may be restored
 
