@@ -369,3 +369,22 @@ func TestElsewhere_NoJobChangesReducedObject(t *testing.T) {
 		t.Errorf("a job decided about %s", p.cached().Raw())
 	}
 }
+
+// The registration of an agent that is elsewhere changes. Its new sync knows nothing of Applications without content.
+func TestElsewhere_NothingIsPublishedWithoutContent(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
+	agent.Limits.Items = 100
+	p.step(kind.Hub, Register{Agent: agent, KnownCluster: "spoke-uid"})
+	if s := p.apps(); s.Items > 0 || s.Complete || !p.cached().IsReduced() {
+		t.Fatalf("published without content: %+v", s)
+	}
+	writes := p.writes
+	p.connect()
+	p.answer()
+	p.waitSeconds(60)
+	if s := p.apps(); s.Items != 1 || !p.begun() || p.writes != writes || p.spokeRevision("a") != "v1" {
+		t.Errorf("after the session: %+v, %d writes", s, p.writes-writes)
+	}
+}
