@@ -9,7 +9,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// Elsewhere tells the reconciler for which agents another principal replica is responsible (Replicas.Reports), so that this
+// Elsewhere reports to the reconciler for which agents another principal replica is responsible (Replicas.Reports), so that this
 // replica need not keep the content of their Applications. Assignment is what the agents have chosen: the Agent names the
 // replica that has or had its session, and the Lease of that replica shows that it is alive. So an outage of the network
 // changes nothing, and after the loss of a replica one other replica takes over the agents that do not come back.
@@ -22,8 +22,8 @@ type Elsewhere struct {
 	ready    func(context.Context) error // waits until the hub's objects were read
 	log      *slog.Logger
 
-	since map[string]time.Time // by agent: since when another replica is responsible
-	told  map[string]bool      // agents that the reconciler was told of
+	since     map[string]time.Time // by agent: since when another replica is responsible
+	announced map[string]bool      // agents that were announced to the reconciler
 }
 
 const (
@@ -38,24 +38,24 @@ const (
 
 // NewElsewhere returns an Elsewhere. post passes an input to the reconciler.
 func NewElsewhere(registry *Registry, replicas *Replicas, post func(context.Context, reconcile.Input) error, ready func(context.Context) error, log *slog.Logger) *Elsewhere {
-	return &Elsewhere{registry: registry, replicas: replicas, post: post, ready: ready, log: log, since: map[string]time.Time{}, told: map[string]bool{}}
+	return &Elsewhere{registry: registry, replicas: replicas, post: post, ready: ready, log: log, since: map[string]time.Time{}, announced: map[string]bool{}}
 }
 
-// Run tells the reconciler until ctx ends.
+// Run reports to the reconciler until ctx ends.
 func (e *Elsewhere) Run(ctx context.Context) error {
 	if e.ready(ctx) != nil {
 		return nil //nolint:nilerr // ctx ended
 	}
 	for backoff.Sleep(ctx, elsewhereInterval) {
-		before := len(e.told)
-		e.told = e.agents(time.Now())
-		if before == 0 && len(e.told) == 0 {
+		before := len(e.announced)
+		e.announced = e.agents(time.Now())
+		if before == 0 && len(e.announced) == 0 {
 			continue
 		}
-		if before != len(e.told) {
-			e.log.DebugContext(ctx, "Other principal replicas are responsible for agents", "agents", len(e.told))
+		if before != len(e.announced) {
+			e.log.DebugContext(ctx, "Other principal replicas are responsible for agents", "agents", len(e.announced))
 		}
-		if e.post(ctx, reconcile.Elsewhere{Agents: e.told}) != nil {
+		if e.post(ctx, reconcile.Elsewhere{Agents: e.announced}) != nil {
 			return nil // ctx ended
 		}
 	}
@@ -75,7 +75,7 @@ func (e *Elsewhere) agents(now time.Time) map[string]bool {
 		if now.Sub(since[name]) < elsewhereAfter {
 			continue
 		}
-		if !e.told[name] {
+		if !e.announced[name] {
 			if more == 0 {
 				continue
 			}

@@ -17,11 +17,11 @@ import (
 
 // elsewhereHub is a hub as seen by replica "here", which runs for as long as the test.
 type elsewhereHub struct {
-	t        *testing.T
-	registry *testRegistry
-	replicas *Replicas
-	revision int
-	told     []reconcile.Elsewhere
+	t         *testing.T
+	registry  *testRegistry
+	replicas  *Replicas
+	revision  int
+	announced []reconcile.Elsewhere
 }
 
 func newElsewhereHub(t *testing.T) *elsewhereHub {
@@ -35,7 +35,7 @@ func newElsewhereHub(t *testing.T) *elsewhereHub {
 func (h *elsewhereHub) run() func() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	e := NewElsewhere(h.registry.Registry, h.replicas, func(_ context.Context, in reconcile.Input) error {
-		h.told = append(h.told, in.(reconcile.Elsewhere))
+		h.announced = append(h.announced, in.(reconcile.Elsewhere))
 		return nil
 	}, func(context.Context) error { return nil }, slog.New(slog.DiscardHandler))
 	done := make(chan error)
@@ -76,8 +76,8 @@ func (h *elsewhereHub) pass(d time.Duration, alive ...string) {
 func (h *elsewhereHub) expect(when string, want ...string) {
 	h.t.Helper()
 	var got []string
-	if len(h.told) > 0 {
-		got = slices.Sorted(maps.Keys(h.told[len(h.told)-1].Agents))
+	if len(h.announced) > 0 {
+		got = slices.Sorted(maps.Keys(h.announced[len(h.announced)-1].Agents))
 	}
 	if !slices.Equal(got, want) {
 		h.t.Errorf("%s: %v are elsewhere, not %v", when, got, want)
@@ -137,8 +137,8 @@ func TestElsewhere_RolloutOfOneReplica(t *testing.T) {
 			h.connected(fmt.Sprint("agent-", i), "here")
 		}
 		h.pass(10*time.Minute, "here")
-		if len(h.told) > 0 {
-			t.Errorf("%d messages to the reconciler", len(h.told))
+		if len(h.announced) > 0 {
+			t.Errorf("%d messages to the reconciler", len(h.announced))
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestElsewhere_FewAgentsAtOnce(t *testing.T) {
 		defer h.run()()
 		h.pass(elsewhereAfter+5*elsewhereInterval, "there")
 		before := 0
-		for _, in := range h.told {
+		for _, in := range h.announced {
 			if more := len(in.Agents) - before; more > maxElsewhere {
 				t.Errorf("%d agents at once", more)
 			}

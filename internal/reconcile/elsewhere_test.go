@@ -113,9 +113,9 @@ func TestElsewhere_ChangesAreDelivered(t *testing.T) {
 // A read can be answered late. Only the watch shows what is new and what is gone.
 func TestElsewhere_LateAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
-		meanwhile func(p *pair)
-		begins    bool   // with the late answer
-		revision  string // of the Application on the spoke at the end; empty if it is gone
+		between  func(p *pair)
+		begins   bool   // with the late answer
+		revision string // of the Application on the spoke at the end; empty if it is gone
 	}{
 		"nothing happened":               {func(*pair) {}, true, "v1"},
 		"changed, and the watch is late": {func(p *pair) { p.editUnseen(kind.Hub, ref("w1", "a"), `"v2"`, "spec", "source", "targetRevision") }, true, "v2"},
@@ -131,7 +131,7 @@ func TestElsewhere_LateAnswers(t *testing.T) {
 			p.leaves()
 			p.connect()
 			answer := p.read()
-			c.meanwhile(p)
+			c.between(p)
 			p.step(kind.Hub, answer)
 			p.settle()
 			if p.begun() != c.begins {
@@ -189,7 +189,7 @@ func TestElsewhere_FailedReadIsRepeatedAndShown(t *testing.T) {
 	p.leaves()
 	p.connect()
 	p.reads = nil
-	p.step(kind.Hub, ApplicationsRead{Namespace: "w1", Reason: "the API server is away"})
+	p.step(kind.Hub, ApplicationsRead{Namespace: "w1", Reason: "the API server does not respond"})
 	p.settle()
 	if s := p.apps(); p.begun() || s.Complete || p.cached() == nil {
 		t.Fatalf("status: %+v", s)
@@ -197,7 +197,7 @@ func TestElsewhere_FailedReadIsRepeatedAndShown(t *testing.T) {
 	shown := false
 	status, _ := p.sides[kind.Hub].Status("w1")
 	for _, s := range status.Scopes {
-		shown = shown || strings.Contains(s.Unread, "the API server is away")
+		shown = shown || strings.Contains(s.Unread, "the API server does not respond")
 	}
 	if !shown {
 		t.Errorf("the reason is not shown: %+v", status.Scopes)
