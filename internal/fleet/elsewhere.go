@@ -9,12 +9,14 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
-// Elsewhere reports to the reconciler for which agents another principal replica is responsible (Replicas.Reports), so that this
-// replica need not keep the content of their Applications. Assignment is what the agents have chosen: the Agent names the
-// replica that has or had its session, and the Lease of that replica shows that it is alive. So an outage of the network
-// changes nothing, and after the loss of a replica one other replica takes over the agents that do not come back.
+// Elsewhere reports to the reconciler for which agents another principal replica is responsible (Replicas.Reports), so
+// that this replica need not keep the content of their Applications. Assignment is what the agents have chosen: the
+// Agent names the replica that has or had its session, and the Lease of that replica shows that it is alive. So an
+// outage of the network changes nothing, and after the loss of a replica one other replica takes over the agents that
+// do not come back.
 //
-// With one replica no agent is elsewhere. During a rollout of one replica neither, because that takes less than elsewhereAfter.
+// With one replica no agent is elsewhere. During a rollout of one replica neither, because that takes less than
+// elsewhereAfter.
 type Elsewhere struct {
 	registry *Registry
 	replicas *Replicas
@@ -31,8 +33,8 @@ const (
 	elsewhereAfter    = 2 * time.Minute
 	elsewhereInterval = 10 * time.Second
 
-	// maxElsewhere bounds the agents whose Applications are reduced at once. It takes about 0.1 ms per agent with ten of
-	// them, and the reconciler does nothing else in that time.
+	// maxElsewhere bounds the agents whose Applications are reduced at once. It takes about 0.1 ms per agent with ten
+	// of them, and the reconciler does nothing else in that time.
 	maxElsewhere = 500
 )
 

@@ -109,7 +109,8 @@ func TestElsewhere_FollowsSessionsOfLiveReplicas(t *testing.T) {
 	})
 }
 
-// One replica takes over the agents of a lost replica that do not come back. The others need not have their Applications.
+// One replica takes over the agents of a lost replica that do not come back. The others need not have their
+// Applications.
 func TestElsewhere_LostReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newElsewhereHub(t)

@@ -6,10 +6,11 @@ import "github.com/argocd-agent/argocd-agent/internal/rawjson"
 func (o *Object) IsReduced() bool { return o.reduced }
 
 // Reduce returns an Application without its content. What decides where it belongs stays: metadata, project and
-// destination. A principal replica keeps Applications in this form while another replica has the session of their agent.
+// destination. A principal replica keeps Applications in this form while another replica has the session of their
+// agent.
 //
-// A reduced object cannot be edited: every edit returns an error or the object itself. It must not be published, and it must
-// not be compared with anything but its own identity. If the object cannot be reduced, Reduce returns it as it is.
+// A reduced object cannot be edited: every edit returns an error or the object itself. It must not be published, and it
+// must not be compared with anything but its own identity. If the object cannot be reduced, Reduce returns it as it is.
 func Reduce(o *Object) *Object {
 	if o.reduced {
 		return o

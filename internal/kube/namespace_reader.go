@@ -36,8 +36,8 @@ func newNamespaceReader(c *Client, sink Sink, log *slog.Logger) *namespaceReader
 		pending: map[reconcile.ReadApplications]bool{}}
 }
 
-// read reads a namespace. The result goes to the sink. It does not block. A request that is repeated before its answer is
-// answered once.
+// read reads a namespace. The result goes to the sink. It does not block. A request that is repeated before its answer
+// is answered once.
 func (r *namespaceReader) read(ctx context.Context, e reconcile.ReadApplications) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // This file keeps the Applications of agents that have their session with another principal replica in a reduced form
 // (kind.Reduce), so that several replicas hold more agents than one.
 //
-// The engine's state stays complete: it is updated from the full object of each watch event, before the object is reduced.
-// So deletions are known as without this file. What a reduced object is never used for:
+// The engine's state stays complete: it is updated from the full object of each watch event, before the object is
+// reduced. So deletions are known as without this file. What a reduced object is never used for:
 //   - agentSync.notify does not report it to the engine.
 //   - Reconciler.work does not run a job on it, so that nothing is written or deleted because of it.
 //   - A view with a reduced object is not complete (agentSync.reportView), and no session begins with it
@@ -22,8 +22,8 @@ import (
 // resourceVersion of the reduced one: these two determine the content. So it does not matter how late an answer is, nor
 // what the watch has shown since. A newer state, and a deletion, come from the watch alone.
 
-// Elsewhere has the agents whose sessions other principal replicas have had for a while. It replaces the one before it. An
-// agent with a session here, and one whose Applications can be in any namespace, is not affected.
+// Elsewhere has the agents whose sessions other principal replicas have had for a while. It replaces the one before it.
+// An agent with a session here, and one whose Applications can be in any namespace, is not affected.
 type Elsewhere struct{ Agents map[string]bool }
 
 // ReadApplications reads the Applications of a namespace. The caller answers with ApplicationsRead.
@@ -101,8 +101,8 @@ func (l *agentSync) inOneNamespace() bool {
 	return l.reconciler.cfg.Side == kind.Hub && (l.env.Agent.Mode == kind.Autonomous || l.env.Agent.Mapping == kind.ByNamespace)
 }
 
-// mayReduce reports whether no part of this replica needs the content of an Application: all its agents are elsewhere, no
-// job is about to change it, and no source hydrator is involved, which matters to other agents.
+// mayReduce reports whether no part of this replica needs the content of an Application: all its agents are elsewhere,
+// no job is about to change it, and no source hydrator is involved, which matters to other agents.
 func (n *Reconciler) mayReduce(o *kind.Object) bool {
 	if !n.reduces || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
 		return false
@@ -154,8 +154,8 @@ func (l *agentSync) restore(session bool) {
 	}
 }
 
-// restore reads the Applications of a namespace, unless that is under way. For a session it is read again: the earlier read
-// may wait behind others.
+// restore reads the Applications of a namespace, unless that is under way. For a session it is read again: the earlier
+// read may wait behind others.
 func (n *Reconciler) restore(namespace string, session bool) {
 	if r := n.restores[namespace]; r == nil {
 		n.restores[namespace] = &restore{session: session}

@@ -231,7 +231,8 @@ func TestElsewhere_OneReplicaReadsNothing(t *testing.T) {
 	}
 }
 
-// The other replica is gone, and the agent has not come back: this replica does what is to be done for its Applications.
+// The other replica is gone, and the agent has not come back: this replica does what is to be done for its
+// Applications.
 func TestElsewhere_ContentIsReadAfterTheOtherReplicaIsGone(t *testing.T) {
 	p := managedApp(t)
 	p.leaves()

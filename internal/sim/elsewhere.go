@@ -11,8 +11,8 @@ import (
 // This file is principal replicas that do not keep the content of Applications while another replica has the session of
 // their agent.
 
-// announceElsewhere lets every principal know, now and then, which agents are elsewhere. While things break, it also names
-// agents that are not: what the Reconciler does must be right in any case.
+// announceElsewhere lets every principal know, now and then, which agents are elsewhere. While things break, it also
+// names agents that are not: what the Reconciler does must be right in any case.
 func (w *world) announceElsewhere() {
 	w.after(engine.Time(2+w.elsewhere.IntN(20))*second, w.announceElsewhere)
 	for _, p := range w.principals {
@@ -50,8 +50,8 @@ func (p *process) readApplications(e reconcile.ReadApplications) {
 	})
 }
 
-// guardReduced checks that nothing is sent to an agent, and nothing is written, that was decided without the content of an
-// Application.
+// guardReduced checks that nothing is sent to an agent, and nothing is written, that was decided without the content of
+// an Application.
 func (p *process) guardReduced(e reconcile.Effect) {
 	switch e := e.(type) {
 	case reconcile.Write:
