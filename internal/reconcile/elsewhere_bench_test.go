@@ -10,8 +10,8 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
-// The memory of one Application of 6 kB: while the replica may get the session of its agent, and while the agent is
-// elsewhere.
+// The memory of the core for an agent without a session, and for one Application of 6 kB: with its content, and while the
+// agent is elsewhere.
 func BenchmarkElsewhere(b *testing.B) {
 	const agents, apps = 500, 10
 	values := strings.Repeat("key: value of some length\\n", 200)
@@ -24,6 +24,7 @@ func BenchmarkElsewhere(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	for range b.N {
+		before := live()
 		f := &fleet{t: b, now: 1_000_000, Reconciler: New(Config{Side: kind.Hub, ArgoNamespace: "argocd", ClusterUID: "hub", PrincipalUID: "p"})}
 		elsewhere := Elsewhere{Agents: map[string]bool{}}
 		for i := range agents {
@@ -56,6 +57,7 @@ func BenchmarkElsewhere(b *testing.B) {
 		if f.Reduced(agentName(0)) != apps {
 			b.Fatal("the Applications are not reduced")
 		}
+		b.ReportMetric((empty-before)/agents, "B/agent")
 		b.ReportMetric((full-empty)/agents/apps, "B/Application")
 		b.ReportMetric((reduced-empty)/agents/apps, "B/Application-elsewhere")
 		runtime.KeepAlive(f)
