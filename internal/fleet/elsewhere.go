@@ -58,7 +58,7 @@ func (e *Elsewhere) Run(ctx context.Context) error {
 			e.log.DebugContext(ctx, "Other principal replicas are responsible for agents", "agents", len(e.announced))
 		}
 		if e.post(ctx, reconcile.Elsewhere{Agents: e.announced}) != nil {
-			return nil // ctx ended
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 	return nil
