@@ -64,6 +64,10 @@ func (b *bench) replicas(ctx context.Context) error {
 		}
 		all, addresses, pprofs = append(all, p), append(addresses, address), append(pprofs, port)
 	}
+	requests, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
 	b.fleet.service.set(addresses...)
 	began := time.Now()
 	counts, err := b.spread(ctx, all)
@@ -83,14 +87,27 @@ func (b *bench) replicas(ctx context.Context) error {
 	}
 	// The status of an Agent names its replica. Fifty are written per second, and each replica looks every ten seconds.
 	pause(ctx, 30*time.Second+time.Duration(b.agents)*25*time.Millisecond)
+	now, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
+	b.Add("principals: writes at the API server for each agent that moved", (now.writes-requests.writes)/max(1, moved), "")
+	// After two minutes a replica drops the content of Applications of other replicas, of 500 agents in ten seconds.
+	if err := b.resting(ctx, all, 2*time.Minute+time.Duration(b.agents)*20*time.Millisecond); err != nil {
+		return err
+	}
+	sum := 0.0
 	for i, p := range all {
 		alive, err := living(ctx, pprofs[i])
 		if err != nil {
 			return err
 		}
+		sum += alive
 		b.Add(fmt.Sprintf("principals: live memory of replica %d", i+1), alive/1e6, "MB")
 		b.Add(fmt.Sprintf("principals: memory of replica %d", i+1), float64(p.Status().Memory)/1e6, "MB RSS")
 	}
+	replicas, agents := float64(len(all)), float64(b.agents)
+	b.Add("principals: live memory that a replica saves for each agent of the others", (before-sum/replicas)/1e3/(agents-agents/replicas), "kB")
 	return b.killReplica(ctx, all, addresses, int(counts[len(all)-1]))
 }
 
@@ -120,6 +137,10 @@ func (b *bench) spread(ctx context.Context, all []*product.Program) (counts []fl
 // killReplica kills the last replica and changes Applications at the same time. Nothing may be lost.
 func (b *bench) killReplica(ctx context.Context, all []*product.Program, addresses []string, sessions int) error {
 	last := len(all) - 1
+	requests, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
 	ended := b.fleet.ends()
 	all[last].Kill()
 	b.fleet.service.set(addresses[:last]...) // a Service notices it by the probe; a refused connection is retried
@@ -138,6 +159,11 @@ func (b *bench) killReplica(ctx context.Context, all []*product.Program, address
 		return err
 	}
 	b.AtMost(b.scaled(30), "principals: one killed (-9), all agents in sync", time.Since(began).Seconds(), "s")
+	now, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
+	b.Add("principals: one killed (-9), namespaces read for each agent that came back", (now.lists-requests.lists)/float64(max(1, sessions)), "")
 	if _, err := b.specs.arrived(ctx, time.Minute); err != nil {
 		return err
 	}

@@ -24,8 +24,9 @@ type owner struct {
 
 	digest       Digest
 	complete     bool
-	unshared     bool // the other side does not know the scope
-	inFlight     int  // bytes
+	reason       string // why it is not complete, if known
+	unshared     bool   // the other side does not know the scope
+	inFlight     int    // bytes
 	tombstones   int
 	rejected     int // items with a reject, in any state
 	seq          uint64

@@ -334,7 +334,7 @@ func (p *Peer) view(in View) {
 		if in.Complete && !o.complete && p.isOpen() {
 			p.beaconNow()
 		}
-		o.complete = in.Complete
+		o.complete, o.reason = in.Complete, in.Reason
 	}
 	if r := p.replicas[in.Scope]; r != nil {
 		newly := in.Complete && !r.complete

@@ -21,6 +21,7 @@ type ScopeStatus struct {
 	Name      string
 	Role      Role
 	Complete  bool
+	Unread    string // why this side has not read all of its own objects; empty if it has or that is not known
 	Items     int
 	Dirty     int  // owner: not delivered
 	InFlight  int  // owner: sent, not acknowledged
@@ -71,7 +72,7 @@ func (p *Peer) DeletionHeld(scope string, key Key) bool {
 }
 
 func (o *owner) status() ScopeStatus {
-	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Items: len(o.items) - o.tombstones,
+	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Unread: o.reason, Items: len(o.items) - o.tombstones,
 		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[inFlight].len, Bytes: o.inFlight,
 		Rejected: o.rejected, Unshared: o.unshared}
 	s.Deletions = min(o.tombstones, s.Dirty+s.InFlight)
@@ -85,7 +86,7 @@ func (o *owner) status() ScopeStatus {
 }
 
 func (r *replica) status() ScopeStatus {
-	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Items: r.owned,
+	s := ScopeStatus{Name: r.cfg.Name, Role: Replica, Complete: r.complete, Unread: r.reason, Items: r.owned,
 		Rejected: r.rejected, Held: len(r.guard.held), HeldID: r.guard.id, Diverged: len(r.diverged), Limit: r.limitReached(), Lossy: r.lossy(), Unshared: r.unshared}
 	if r.inSync && r.peer.phase != awaitingBegin {
 		s.InSyncAt = r.inSyncAt

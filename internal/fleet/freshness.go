@@ -177,6 +177,10 @@ func (f *Freshness) Follow(in reconcile.Input) {
 				f.check(f.cfg.Reconciler, o.Namespace(), o.Name())
 			}
 		}
+	case reconcile.ApplicationsRead:
+		for _, o := range in.Objects {
+			f.check(f.cfg.Reconciler, o.Namespace(), o.Name())
+		}
 	case reconcile.Deleted:
 		if in.Ref.Resource == kind.Applications {
 			f.setNoticed(in.Ref.Namespace+"/"+in.Ref.Name, time.Time{})
@@ -205,7 +209,7 @@ func (f *Freshness) checkApplications(ctx context.Context, agent string) error {
 // check queues an Application that does not show what it must.
 func (f *Freshness) check(n *reconcile.Reconciler, namespace, name string) {
 	o := n.Object(kind.Ref{Resource: kind.Applications, Namespace: namespace, Name: name})
-	if o == nil {
+	if o == nil || o.IsReduced() { // another replica writes it, or it is read soon
 		return
 	}
 	f.mu.Lock()

@@ -253,10 +253,10 @@ func (r *Replicas) deleteExpired(ctx context.Context) {
 	}
 }
 
-// Reports reports whether this replica exports what exists once for an agent: it holds the agent's session or, if no
-// replica does, it is the first replica that is alive.
+// Reports reports whether this replica does and exports what exists once for an agent: it holds or held the last session of
+// the agent or, if the replica that did is not alive, it is the first replica that is alive.
 func (r *Replicas) Reports(agent string) bool {
-	if a, known := r.registry.Agent(agent); known && a.Status.Connected && r.Alive(a.Status.Principal) {
+	if a, known := r.registry.Agent(agent); known && a.Status.Principal != "" && r.Alive(a.Status.Principal) {
 		return a.Status.Principal == r.self
 	}
 	r.mu.Lock()

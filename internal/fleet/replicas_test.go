@@ -126,7 +126,9 @@ func TestReplicas_OneReportsAnAgent(t *testing.T) {
 		}
 		registry.see(agent("w1", 2, "managed", on("p-3")))
 		expect("connected to the third", "p-3", names...)
-		registry.see(agent("w1", 3, "managed", on("p-1")))
+		registry.see(agent("w1", 3, "managed", func(a *v1alpha1.Agent) { a.Status.Principal = "p-3" }))
+		expect("disconnected from the third", "p-3", names...)
+		registry.see(agent("w1", 4, "managed", on("p-1")))
 		time.Sleep(leaseDuration) // the first has crashed
 		for i, o := range leases[1:3] {
 			leases[i+1] = parsed(t, map[string]any{"metadata": map[string]any{"name": o.Name(), "namespace": "argocd", "resourceVersion": "9", "annotations": o.Annotations()}})

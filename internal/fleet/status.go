@@ -221,7 +221,11 @@ func (v statusInputs) syncedCondition(s *v1alpha1.Status, e engine.Status) {
 	case s.Diverged > 0:
 		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionFalse, "Diverged", "Some items differ between hub and agent. See status.diverged.")
 	case !all:
-		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", "The comparison of hub and agent is not complete in this session.")
+		message := "The comparison of hub and agent is not complete in this session."
+		if i := slices.IndexFunc(e.Scopes, func(sc engine.ScopeStatus) bool { return sc.Unread != "" }); i >= 0 {
+			message += " The hub " + OneLine(e.Scopes[i].Unread) + "."
+		}
+		v.condition(s, v1alpha1.ConditionSynced, metav1.ConditionUnknown, "Comparing", message)
 	default:
 		message := "Hub and agent are in sync."
 		if len(s.UnsupportedKinds) > 0 {

@@ -125,6 +125,13 @@ func TestStatus_ClockSkew(t *testing.T) {
 	}
 }
 
+func TestStatus_ComparisonWaitsForTheHub(t *testing.T) {
+	waiting := openSession(1)
+	waiting.engine.Scopes[0].InSyncAt, waiting.engine.Scopes[0].Unread = 0, "cannot read applications: the API server does not respond"
+	s := look(t, v1alpha1.Status{}, waiting).status()
+	is(t, s, v1alpha1.ConditionSynced, "Unknown", "The hub cannot read applications: the API server does not respond.")
+}
+
 func TestStatus_ClosedSession(t *testing.T) {
 	s := look(t, v1alpha1.Status{}, openSession(1)).status()
 	closed := openSession(1)

@@ -20,6 +20,7 @@ type Object struct {
 	uid             string
 	resourceVersion string
 	deleting        bool
+	reduced         bool // see Reduce
 }
 
 // Parse parses an object's metadata. The object keeps b.
@@ -105,15 +106,16 @@ func Same(a, b *Object) bool {
 
 // draft is an object split for editing.
 type draft struct {
-	top  rawjson.Object
-	meta rawjson.Object
+	top     rawjson.Object
+	meta    rawjson.Object
+	reduced bool // of a reduced object
 }
 
 // edit splits an object. If that fails the draft is empty, and done returns an error.
 func edit(o *Object) *draft {
 	top, _ := rawjson.Split(o.raw)
 	meta, _ := rawjson.Split(o.metadata)
-	return &draft{top, meta}
+	return &draft{top, meta, o.reduced}
 }
 
 func create(ref Ref) *draft {
@@ -142,11 +144,16 @@ func createOrEdit(local *Object, ref Ref) *draft {
 	return edit(local)
 }
 
-// done returns the edited object.
+// done returns the edited object. A reduced object has no edited form: it would lack the rest of its content.
 func (d *draft) done() (*Object, error) {
+	if d.reduced {
+		return nil, errReduced
+	}
 	d.top.Set("metadata", d.meta.Bytes())
 	return Parse(d.top.Bytes())
 }
+
+var errReduced = errors.New("edit object: its content is not in memory")
 
 // changed returns the object after a change. If the change cannot be made, it returns o.
 func (o *Object) changed(change func(*draft)) *Object {

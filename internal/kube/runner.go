@@ -26,6 +26,7 @@ type Runner struct {
 	watchers map[Watch]*Watcher
 	own      map[kind.Resource][]*Watcher // of the core
 	writer   *Writer
+	reader   *namespaceReader
 	started  time.Time
 }
 
@@ -103,6 +104,7 @@ func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 		h.own[w.Resource] = append(h.own[w.Resource], h.Watch(w, h.Post))
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
+	h.reader = newNamespaceReader(c, h.Post, cfg.Log)
 	h.writer.deleted = cfg.Deleted
 	h.writer.trace, h.writer.remember, h.writer.latency, h.writer.queue.perAgent = cfg.Trace, cfg.Remember, cfg.WriteLatency, cfg.PerAgent.Parallel
 	if cfg.PerAgent.Rate > 0 {
@@ -192,6 +194,7 @@ func (h *Runner) Run(ctx context.Context, handlers Handlers) error {
 	h.loop(ctx)
 	wg.Wait()
 	h.writer.Wait()
+	h.reader.wg.Wait()
 	return context.Cause(ctx)
 }
 
@@ -273,6 +276,8 @@ func (h *Runner) step(ctx context.Context, in reconcile.Input) {
 			h.writer.Write(ctx, e)
 		case reconcile.Read:
 			h.writer.Read(ctx, e)
+		case reconcile.ReadApplications:
+			h.reader.read(ctx, e)
 		case reconcile.Abandon:
 			h.writer.Abandon(ctx, e.Agent, true)
 		case reconcile.Relist:

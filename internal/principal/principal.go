@@ -110,6 +110,7 @@ type principal struct {
 	registry      *fleet.Registry
 	replicas      *fleet.Replicas
 	spreader      *fleet.Spreader
+	elsewhere     *fleet.Elsewhere
 	hold          *fleet.Hold
 	upgrades      *fleet.Upgrades
 	status        *fleet.StatusWriter
@@ -176,6 +177,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 	p.assembleFleet()
 	p.server = transport.NewServer(transport.ServerConfig{Events: p.sessions, Log: cfg.Log, Trace: cfg.Trace, Targets: p.shared.Targets()})
 	p.spreader = fleet.NewSpreader(p.replicas, p.spreadSessions, cfg.Log)
+	p.elsewhere = fleet.NewElsewhere(p.registry, p.replicas, p.runner.Post, p.waitForInitialSync, cfg.Log)
 	p.live = live.New(live.Config{Settings: cfg.Live, Namespace: cfg.Namespace, Watch: p.runner.Watch, Registry: p.registry, Replicas: p.replicas, Reconciler: p.reconciler,
 		Revocations: cfg.Revocations, OpenTunnel: p.server.OpenTunnel, InSync: p.inSync, DialSharedRedis: p.shared.DialRedis, Log: cfg.Log, Trace: cfg.Trace, Audit: cfg.Audit})
 	if cfg.MetricsListener != nil {
@@ -253,7 +255,7 @@ func replicaName(cfg Config) string {
 // start starts every part. Each runs until its context ends.
 func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
-		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": func(ctx context.Context) error { return p.replicas.Run(ctx, p.sessionCount) }, "spread agents": p.spreader.Run,
+		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": func(ctx context.Context) error { return p.replicas.Run(ctx, p.sessionCount) }, "spread agents": p.spreader.Run, "agents elsewhere": p.elsewhere.Run,
 		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run, "events": p.events.Run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}

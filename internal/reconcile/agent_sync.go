@@ -47,6 +47,7 @@ type agentSync struct {
 	wakeAt    engine.Time // in the timer heap
 	heapIndex int         // position in the heap; 0 if not in it
 
+	elsewhere           bool                       // hub: another replica has the session, see Elsewhere
 	live                bool                       // the session has begun
 	inSync              bool                       // Applications were in sync in this session
 	heldApplications    *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil if none
@@ -161,6 +162,7 @@ func (l *agentSync) step(in engine.Input) {
 func (l *agentSync) fromPeer(in FromPeer) {
 	if c, ok := in.Input.(engine.Connected); ok {
 		l.fresh = c.Store
+		l.comeBack(true)
 		l.env.ClockSkew = time.Duration(in.ClockSkew) * time.Millisecond
 	}
 	l.step(in.Input)
@@ -235,6 +237,7 @@ func (l *agentSync) opened(f engine.Event) {
 	l.env = w
 	l.met = true
 	l.setOpening(&f)
+	l.comeBack(true)
 	if !l.known {
 		l.notifyAll()
 	}
@@ -259,7 +262,7 @@ func (l *agentSync) tryBegin() {
 		return
 	}
 	l.touch()
-	if l.scope(kind.RepositoryScope) != nil && l.reconciler.lacksRepositories() {
+	if l.hasReduced() || l.scope(kind.RepositoryScope) != nil && l.reconciler.lacksRepositories() {
 		l.relistAt = l.reconciler.now + relistAfter
 		return
 	}

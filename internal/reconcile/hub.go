@@ -61,6 +61,9 @@ func (l *agentSync) removeRefused(r kind.Resource, o *kind.Object) {
 
 // reconcileApplication reconciles commands, finalizers and conditions.
 func (l *agentSync) reconcileApplication(o *kind.Object) {
+	if l.elsewhere || o.IsReduced() {
+		return // the replica with the session does
+	}
 	key, placement, _ := kind.Place(o, &l.env)
 	ref := refOf(kind.Applications, o)
 	switch placement {

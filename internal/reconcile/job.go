@@ -109,6 +109,10 @@ func (n *Reconciler) work(d *objectQueue) {
 			n.endJob(d, result{object: local, fail: &Failure{Code: engine.Unavailable, Message: "the agent's registration has changed"}})
 			continue
 		}
+		if local != nil && local.IsReduced() {
+			n.endJob(d, result{object: local, fail: &Failure{Code: engine.Unavailable, Message: "another principal replica has the session of the agent"}})
+			continue
+		}
 		dec := d.jobs[0].decide(local)
 		if dec.fail != nil || dec.object == nil {
 			n.endJob(d, result{object: local, written: d.written, replaced: d.replaced, gone: dec.gone, left: dec.leftUnchanged, fail: dec.fail})

@@ -14,7 +14,7 @@ import (
 // notify passes a change of one object to the scopes that read its resource. was and is are nil where there was or is
 // no object.
 func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) {
-	if !l.known || is != nil && l.reconciler.repositories.deferred[refOf(r, is)] {
+	if !l.known || is != nil && (is.IsReduced() || l.reconciler.repositories.deferred[refOf(r, is)]) {
 		return
 	}
 	if r == kind.Applications && l.reconciler.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
@@ -193,6 +193,9 @@ func (l *agentSync) reportView(r kind.Resource) {
 		}
 		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
 		for _, other := range needed {
+			if other == kind.Applications && l.hasReduced() {
+				view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+l.notInMemory()
+			}
 			for _, p := range l.parts(other) {
 				if !p.complete {
 					view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+p.reason

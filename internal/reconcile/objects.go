@@ -16,8 +16,12 @@ func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 		return
 	}
 	old, changed := n.cache.put(r, o)
-	ref := refOf(r, o)
+	before, ref := old, refOf(r, o)
 	if !changed {
+		if r == kind.Applications {
+			n.restoreObject(o)
+			n.reduce(n.cache.get(ref))
+		}
 		if revision(old) == revision(o) {
 			n.objectChanged(ref) // read again and unchanged
 		}
@@ -32,6 +36,10 @@ func (n *Reconciler) observed(r kind.Resource, o *kind.Object) {
 	n.notifySyncs(r, old, o, true)
 	n.reconcileObject(r, o)
 	n.objectChanged(ref)
+	if now := n.cache.get(ref); r == kind.Applications && now != nil {
+		n.reduce(now)
+		n.restored(before, n.cache.get(ref))
+	}
 }
 
 // removed handles the deletion of an object. If watched, the deletion was seen.
@@ -54,6 +62,9 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	n.notifySyncs(ref.Resource, old, nil, watched)
 	n.afterLoss(ref.Resource, old)
 	n.objectChanged(ref)
+	if ref.Resource == kind.Applications {
+		n.restored(old, n.cache.get(ref))
+	}
 }
 
 // knownGone is removed for an object whose deletion the watch has not reported yet.

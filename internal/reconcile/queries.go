@@ -63,7 +63,10 @@ func (n *Reconciler) Application(agent, instance string) *kind.Object {
 	if l == nil {
 		return nil
 	}
-	return kind.PlacedApplication(instance, &l.env)
+	if o := kind.PlacedApplication(instance, &l.env); o != nil && !o.IsReduced() {
+		return o
+	}
+	return nil
 }
 
 // MayImpersonate reports whether the AppProject of a spoke's Application names the user, a ServiceAccount, for its

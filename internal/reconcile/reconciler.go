@@ -86,6 +86,8 @@ type Reconciler struct {
 	argo         ArgoSettings             // hub
 	schemas      map[kind.Resource]string // from Schema; resources without one are unknown
 	index        syncIndex
+	restores     map[string]*restore             // hub: by namespace
+	reduces      bool                            // hub: agents were elsewhere once
 	retries      map[kind.Ref]engine.Time        // objects to be reconciled again
 	deleted      map[kind.Ref]deletedApplication // deleted Applications that may be restored
 
@@ -124,7 +126,7 @@ func New(cfg Config) *Reconciler {
 	resources := kind.Resources(kinds)
 	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources, cfg.ApplicationNamespaces), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{}, objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{},
-		writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, deleted: map[kind.Ref]deletedApplication{}, schemas: map[kind.Resource]string{},
+		writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, restores: map[string]*restore{}, deleted: map[kind.Ref]deletedApplication{}, schemas: map[kind.Resource]string{},
 		placements:   placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}},
 		repositories: repositoryTracker{deferred: map[kind.Ref]bool{}, reads: map[kind.Ref]pendingRead{}, verifiedAt: map[kind.Ref]uint64{}, rulesChangedAt: map[string]uint64{}},
 		index:        syncIndex{opening: map[string]*agentSync{}}, fleet: fleetCheck{on: cfg.FleetCheck && cfg.Side == kind.Hub, agents: map[string]*fleetAgent{}}}
@@ -208,6 +210,10 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		n.fleetRecord(in)
 	case FleetOthers:
 		n.fleetOthers(in)
+	case Elsewhere:
+		n.elsewhere(in)
+	case ApplicationsRead:
+		n.applicationsRead(in)
 	case Tick:
 		n.tick()
 	}
@@ -274,15 +280,18 @@ func (n *Reconciler) register(in Register) {
 	if n.cfg.Side != kind.Hub {
 		return
 	}
+	elsewhere := false
 	if old := n.syncs[in.Agent.Name]; old != nil {
 		if old.env.Agent == in.Agent {
 			old.cluster = cmp.Or(in.KnownCluster, old.cluster)
 			old.step(engine.Known{Cluster: in.KnownCluster, Store: in.KnownStore, StoreUntrusted: in.StoreUntrusted})
 			return
 		}
+		elsewhere = old.elsewhere
 		n.unregister(in.Agent.Name, "the agent's registration has changed")
 	}
 	l := newAgentSync(n, in)
+	l.elsewhere = elsewhere && l.inOneNamespace()
 	n.syncs[in.Agent.Name] = l
 	n.index.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
@@ -290,6 +299,9 @@ func (n *Reconciler) register(in Register) {
 		n.byURL[url] = append(n.byURL[url], l)
 	}
 	l.notifyAll()
+	if !l.elsewhere {
+		l.restore(false)
+	}
 }
 
 func (n *Reconciler) unregister(agent, why string) {
@@ -303,6 +315,7 @@ func (n *Reconciler) unregister(agent, why string) {
 	dropSync(n.byNS, l.env.Agent.HubNamespace, l)
 	dropSync(n.byURL, l.env.Agent.ClusterURL(), l)
 	n.emit(Abandon{Agent: agent})
+	l.restore(false) // for the agents that remain, or none
 	if session, ok := l.peer.Session(); ok {
 		n.emit(ToPeer{Agent: agent, Effect: engine.CloseSession{Session: session, Code: engine.ShuttingDown, Message: why}})
 	}

@@ -58,6 +58,7 @@ type pair struct {
 	skew     engine.Time // of the spoke's clock
 	writes   int
 	hook     func(kind.Side, Write) (done bool)
+	reads    []ReadApplications   // of the hub, not answered
 	sent     func(engine.Message) // hears of what the hub sends; nil: nothing does
 }
 
@@ -149,6 +150,8 @@ func (p *pair) step(side kind.Side, in Input) {
 			p.events = append(p.events, e.Event)
 		case Write:
 			p.write(side, e)
+		case ReadApplications:
+			p.reads = append(p.reads, e)
 		case Relist:
 			in := List{Resource: e.Resource, Revision: uint64(p.stores[side].rev)}
 			for ref, o := range p.stores[side].objects {

@@ -11,7 +11,7 @@ type Stats struct {
 }
 
 func (n *Reconciler) Stats() Stats {
-	l := Stats{Writing: len(n.writing), Notes: len(n.retries) + len(n.staleQueues) + len(n.deleted) + len(n.credentialArrivals.at) + len(n.credentialArrivals.asked) +
+	l := Stats{Writing: len(n.writing), Notes: len(n.retries) + len(n.restores) + len(n.staleQueues) + len(n.deleted) + len(n.credentialArrivals.at) + len(n.credentialArrivals.asked) +
 		len(n.placements.undecided) + len(n.repositories.deferred) + len(n.repositories.reads) + len(n.repositories.verifiedAt) + len(n.repositories.rulesChangedAt)}
 	for _, t := range n.cache.tables {
 		l.Objects += len(t.objects)

@@ -109,6 +109,7 @@ func (n *Reconciler) runHousekeeping() {
 	n.index.housekeepingAt = 0
 	n.reread()
 	n.retryReads()
+	n.retryRestores()
 	for _, ref := range sortedRefs(n.retries) {
 		if n.retries[ref] <= n.now {
 			delete(n.retries, ref)

@@ -67,12 +67,15 @@ func (p *process) clock() engine.Time { return epoch + p.w.now + p.skew }
 // step passes an input to the Reconciler and executes its effects.
 func (p *process) step(in reconcile.Input) {
 	for _, e := range p.reconciler.Step(p.clock(), in) {
+		p.guardReduced(e)
 		switch e := e.(type) {
 		case reconcile.Write:
 			p.decides(e)
 			p.write(e)
 		case reconcile.Read:
 			p.read(e)
+		case reconcile.ReadApplications:
+			p.readApplications(e)
 		case reconcile.Relist:
 			for _, r := range p.reflectors {
 				if r.resource == e.Resource {

@@ -29,6 +29,7 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	rng := seeded(seed.Number, 1)
 	sh := drawShape(rng)
 	sh.watchByNamespace = sh.mapping == kind.ByNamespace && seeded(seed.Number, 3).IntN(100) < 30
+	sh.elsewhere = seeded(seed.Number, 4).IntN(100) < 50
 	w := newWorld(seed.Number, sh)
 	w.mutant, w.trace = m, trace
 	plan := drawPlan(rng)
@@ -53,6 +54,10 @@ func (w *world) runPlan(plan []action, sh shape) {
 	}
 	w.begin()
 	w.populate()
+	if sh.elsewhere {
+		w.seen["agents elsewhere"] = true
+		w.announceElsewhere()
+	}
 	end := minute
 	for _, a := range plan {
 		w.after(a.at, func() { w.perform(a) })

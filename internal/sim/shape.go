@@ -28,6 +28,7 @@ type shape struct {
 	apps        int  // to begin with, for each agent
 	steady      bool // no randomness, for scenarios with recorded output
 
+	elsewhere        bool // principals do not keep the content of Applications of agents with sessions elsewhere
 	watchByNamespace bool // principals watch Applications in each namespace by itself
 }
 

@@ -11,10 +11,12 @@ import (
 // world is everything that a seed brings about.
 type world struct {
 	loop
-	seed   uint64
-	rng    *rand.Rand // chance, apart from what the plan has drawn
-	shape  shape
-	mutant mutant
+	seed uint64
+	rng  *rand.Rand // chance, apart from what the plan has drawn
+
+	elsewhere *rand.Rand // chance in elsewhere.go, so that other seeds stay as they are
+	shape     shape
+	mutant    mutant
 
 	hub        *cluster
 	principals []*process
@@ -70,7 +72,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), seen: map[string]bool{}, shown: map[string]*engine.Held{}}
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), elsewhere: seeded(seed, 5), seen: map[string]bool{}, shown: map[string]*engine.Held{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
 	w.hub.hub = true
