@@ -147,6 +147,11 @@ func (s *principalSettings) declare(f *flags) {
 	s.shared.declare(f)
 	s.search.declare(f)
 
+	f.heading("Standby hub")
+	f.add("active-hub-address", list(&s.ActiveHubs, "HOST:PORT,…"),
+		"Addresses of the other hub, the preferred one first. While this hub is a standby, it connects there and receives the objects of the "+
+			"active hub. Both hubs need the same CA, with its key, in Secret argocd-agent-ca.").defaultText("a standby receives nothing")
+
 	f.heading("Principal replicas")
 	f.add("replica-name", text(&s.Replica, "NAME", ""), "Name of this principal replica. Must be unique on the hub.").
 		defaultText("the host name, which is the name of the pod")
@@ -183,12 +188,27 @@ func (s *principalSettings) check(f *flags) {
 	s.shared.check(f)
 	s.search.check(f, s.plaintext)
 	s.hubLease.check(f)
+	s.checkActiveHubs(f)
 	if s.Replica != "" {
 		f.failIf("replica-name", dnsName(strings.ToLower(s.Replica), validation.IsDNS1123Subdomain))
 	}
 	if s.replicaAddress != "" {
 		f.failIf("replica-address", checkHost(s.replicaAddress))
 	}
+}
+
+func (s *principalSettings) checkActiveHubs(f *flags) {
+	if n := len(s.ActiveHubs); n > maxServers {
+		f.fail("%s has %d addresses: at most %d are possible", f.name("active-hub-address"), n, maxServers)
+	}
+	for i, address := range s.ActiveHubs {
+		if err := checkAddress(address); err != nil {
+			f.fail("%s %q: %w", f.name("active-hub-address"), address, err)
+		} else if slices.Contains(s.ActiveHubs[:i], address) {
+			f.fail("%s has %s twice: remove one of them", f.name("active-hub-address"), address)
+		}
+	}
+	f.conflicts(s.plaintext, "insecure-plaintext", "a standby connects with a certificate", "active-hub-address")
 }
 
 // checkNamespaced checks that Roles in a fixed set of namespaces are enough. Namespaces that are created have no Roles.

@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -170,7 +172,11 @@ func (p *Program) hubDemoteCommand() *cobra.Command {
 and agents wait for the active hub.
 
 With --other-context, the hub becomes a standby of that active hub and takes its identity. A hub of another identity
-must not have Agents or Applications. A hub without another hub becomes active again with hub promote --alone.`,
+must not have Agents or Applications. The command registers the standby on the active hub, as an Agent of the mode
+standby. If --active-hub-address of its principal is set, the standby then receives the objects of the active hub. They
+include credentials.
+
+A hub without another hub becomes active again with hub promote --alone.`,
 		Example: `  # First step of a planned switch
   argocd-agentctl hub demote --principal-context hub-1
 
@@ -179,16 +185,24 @@ must not have Agents or Applications. A hub without another hub becomes active a
 		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) (err error) {
 			next := h.state
 			next.Role = hubstate.Standby
+			register := func() error { return nil }
 			if other != nil {
 				if next, err = p.followed(ctx, h, other); err != nil {
 					return err
 				}
+				register = func() error { return p.registerStandby(ctx, h, other) }
 			}
 			if next == h.state {
+				if err := register(); err != nil {
+					return err
+				}
 				p.say("%s is a standby, generation %d.", h, next.Generation)
 				return nil
 			}
 			if err := p.askConfirmation(fmt.Sprintf("demote %s: its agents are disconnected until they reach an active hub", h)); err != nil {
+				return err
+			}
+			if err := register(); err != nil {
 				return err
 			}
 			if err := h.write(ctx, next); err != nil {
@@ -227,6 +241,31 @@ func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hub
 		next.Predecessor = h.state.Predecessor
 	}
 	return next, nil
+}
+
+// registerStandby registers a hub on the active one. Only this registration lets it receive objects.
+func (p *Program) registerStandby(ctx context.Context, h *hubInfo, active *cluster) error {
+	name := hubstate.AgentName(h.uid)
+	on := agents{active}
+	list, err := on.list(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		switch agent := &list.Items[i]; {
+		case agent.Name != name:
+		case agent.Spec.Mode != string(kind.Standby):
+			return fmt.Errorf("agent %s of %s is %q, and has the name of this standby. Delete it. Nothing was changed", name, active, agent.Spec.Mode)
+		default:
+			return nil
+		}
+	}
+	if _, err := on.create(ctx, &v1alpha1.Agent{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: active.namespace},
+		Spec: v1alpha1.Spec{Mode: string(kind.Standby)}}); err != nil {
+		return err
+	}
+	p.say("Registered %s as a standby on %s.", h, active)
+	return nil
 }
 
 // isEmpty returns an error if a hub has Agents or Applications.

@@ -63,6 +63,8 @@ type Event struct {
 	Store   Store    // Opened, StoreAccepted, StoreContinued: the other side's store
 	Held    *Held
 
+	Revision uint64 // InSync, on the replica side: of the owner's root
+
 	HubGeneration uint64 // Closed with HubSuperseded, on the hub: the generation that the agent follows
 
 	Unshared []string // Opened: scopes of this side that the other side does not know

@@ -24,7 +24,7 @@ func (r *replica) rootReceived(root Root) bool {
 	}
 	if root.Sum == r.digest.Sum() && root.Count == uint64(r.digest.Len()) {
 		r.markInSync()
-		r.peer.emit(Event{Type: InSync, Scope: r.cfg.Name})
+		r.peer.emit(Event{Type: InSync, Scope: r.cfg.Name, Revision: root.Revision})
 		return true
 	}
 	r.startRound()

@@ -40,7 +40,7 @@ type Registration struct {
 
 // hasNamespace reports whether the agent owns a namespace of Applications.
 func (reg Registration) hasNamespace() bool {
-	return reg.Agent.Mapping == kind.ByNamespace || reg.Agent.Mode == kind.Autonomous
+	return reg.Agent.Mode != kind.Standby && (reg.Agent.Mapping == kind.ByNamespace || reg.Agent.Mode == kind.Autonomous)
 }
 
 func readAgent(o *kind.Object) (agentRecord, error) {
@@ -86,8 +86,16 @@ func (rec agentRecord) registration(mapping kind.Mapping, limits kind.Limits) (R
 	reg.Agent = kind.Agent{Name: rec.Name, Mode: kind.Mode(rec.Spec.Mode), Mapping: mapping, HubNamespace: rec.namespaceOnHub()}
 	switch reg.Agent.Mode {
 	case "", kind.Managed, kind.Autonomous:
+	case kind.Standby: // a hub: it has no Applications, cluster or settings
+		reg.Agent = kind.Agent{Name: rec.Name, Mode: kind.Standby}
+		reg.KnownCluster = rec.Status.ClusterUID
+		reg.confirm = rec.Annotations[v1alpha1.ConfirmAnnotation]
+		if uid, ok := rec.confirmedCluster(); ok {
+			reg.KnownCluster = uid
+		}
+		return reg, nil
 	default:
-		return reg, fmt.Errorf("spec.mode is %.40q; it must be managed or autonomous", rec.Spec.Mode)
+		return reg, fmt.Errorf("spec.mode is %.40q; it must be managed, autonomous or standby", rec.Spec.Mode)
 	}
 	switch own := kind.Mapping(rec.Spec.Mapping); own {
 	case "":

@@ -22,6 +22,9 @@ var ErrUnregistered = errors.New("this agent is not registered on the hub: creat
 // ErrNoMode is returned for an agent whose Agent has no mode if registration is required.
 var ErrNoMode = errors.New("the Agent of this agent has no mode: set spec.mode on the hub, for example with `argocd-agentctl agent reconfigure --mode`")
 
+// ErrNoStandby is returned for a standby hub that is not registered as one. It never registers itself.
+var ErrNoStandby = errors.New("this standby is not registered on the active hub: run `argocd-agentctl hub demote --principal-context STANDBY --other-context ACTIVE`")
+
 // ErrRevoked is returned for an agent whose certificate is revoked.
 var ErrRevoked = errors.New("the certificate is revoked")
 
@@ -39,7 +42,13 @@ func (r *Registry) NeedsFirstConnection(agent string, hello engine.Hello) bool {
 // one name, also to two principal replicas, only one of them is recorded. If require is set, the agent must have an Agent
 // with a mode.
 func (r *Registry) RecordFirstConnection(ctx context.Context, agent, fingerprint string, hello engine.Hello, require bool) error {
-	if mode := kind.Mode(hello.Mode); mode != kind.Managed && mode != kind.Autonomous {
+	switch reg, known := r.Get(agent); kind.Mode(hello.Mode) {
+	case kind.Managed, kind.Autonomous:
+	case kind.Standby: // it gets every object of the hub
+		if !known || reg.Agent.Mode != kind.Standby {
+			return ErrNoStandby
+		}
+	default:
 		return fmt.Errorf("mode %.40q is unknown", hello.Mode)
 	}
 	// Another replica or the status writer can change the Agent.
@@ -75,6 +84,9 @@ func (r *Registry) record(ctx context.Context, agent, fingerprint string, hello 
 	}
 	if rec.Spec.Mode == "" && require {
 		return nil, ErrNoMode
+	}
+	if kind.Mode(hello.Mode) == kind.Standby && rec.Spec.Mode != hello.Mode {
+		return nil, ErrNoStandby
 	}
 	if rec.Spec.Mode == "" && rec.DeletionTimestamp == nil {
 		o, err = r.cfg.Client.Patch(ctx, r.ref(agent), map[string]any{

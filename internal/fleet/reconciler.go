@@ -106,6 +106,9 @@ func (k *Reconciler) reconcile(ctx context.Context, agent string) error {
 			return err
 		}
 	}
+	if kind.Mode(rec.Spec.Mode) == kind.Standby {
+		return nil // a hub is no destination of Applications
+	}
 	err := k.applyClusterSecret(ctx, rec, secret, has)
 	k.setSecretError(agent, err)
 	return err

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
 )
@@ -47,6 +49,8 @@ func (a Registrations) DenyReason(ctx context.Context, name, mode string) (strin
 func certificateDenial(agent *v1alpha1.Agent, mode string) string {
 	name := agent.Name
 	switch {
+	case mode != "" && (kind.Mode(mode) == kind.Standby || kind.Mode(agent.Spec.Mode) == kind.Standby):
+		return fmt.Sprintf("agent %s is a standby hub, which issues its own certificate: a token is not accepted for it", name)
 	case agent.DeletionTimestamp != nil:
 		return fmt.Sprintf("agent %s is being deleted on the hub: wait until it is deleted, then create a new token", name)
 	case agent.Annotations[v1alpha1.RetireAnnotation] != "":
@@ -81,6 +85,9 @@ func (a Registrations) Register(ctx context.Context, grant pki.JoinGrant, tokenV
 		if agent == nil {
 			if err := tokenValid(); err != nil {
 				return err
+			}
+			if reason := certificateDenial(&v1alpha1.Agent{ObjectMeta: metav1.ObjectMeta{Name: grant.Agent}}, grant.Mode); reason != "" {
+				return &enroll.Error{Message: reason}
 			}
 			spec := v1alpha1.Spec{Mode: grant.Mode, Cluster: v1alpha1.ClusterSecret{Labels: grant.Labels}}
 			_, err = a.Registry.cfg.Client.Create(ctx, a.Registry.ref(grant.Agent), map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.Kind,

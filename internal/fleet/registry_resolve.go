@@ -56,6 +56,9 @@ func (r *Registry) declared(agent string) (reg Registration, ok bool, invalid st
 	if err != nil {
 		return reg, false, err.Error()
 	}
+	if reg.Agent.Mode == kind.Standby {
+		return reg, true, ""
+	}
 	reg.secret, reg.Agent.Server = defaultSecretName(agent), r.serverOf(agent)
 	if has {
 		reg.secret, reg.Agent.Project = secret.name, secret.project
@@ -103,7 +106,7 @@ func (r *Registry) deactivate(agent string) {
 // elsewhere would seem to be gone.
 func (r *Registry) conflict(reg Registration) string {
 	switch {
-	case len(r.cfg.Namespaces) == 0:
+	case len(r.cfg.Namespaces) == 0 || reg.Agent.Mode == kind.Standby:
 	case !reg.hasNamespace():
 		return "The principal runs with --namespaced, and the Agent is mapped by destination. Set spec.mapping of the Agent to namespace."
 	case !slices.Contains(r.cfg.Namespaces, reg.Agent.HubNamespace):

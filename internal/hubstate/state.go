@@ -7,6 +7,8 @@ package hubstate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"regexp"
@@ -55,6 +57,12 @@ type State struct {
 
 // Alone returns the state of a hub without the ConfigMap.
 func Alone(clusterUID string) State { return State{Identity: clusterUID, Role: Active, Generation: 1} }
+
+// AgentName returns the name under which a standby with this cluster UID is registered on the active hub.
+func AgentName(clusterUID string) string {
+	sum := sha256.Sum256([]byte(clusterUID))
+	return "hub-" + hex.EncodeToString(sum[:5])
+}
 
 // InvalidError is why the content of the ConfigMap is not a state.
 type InvalidError struct{ Reason string }

@@ -82,6 +82,9 @@ func selected(o *Object, w *Env) bool {
 
 // ReadOwnership returns the ownership of a replica's object.
 func ReadOwnership(o *Object, w *Env) Ownership {
+	if w.Agent.Mode == Standby {
+		return readStandbyOwnership(o, w)
+	}
 	m := Ownership{
 		Source:  o.Annotation(SourceUID),
 		Adopted: o.Annotation(AdoptedAnnotation) == "true",

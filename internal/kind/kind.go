@@ -29,6 +29,9 @@ type Mode string
 const (
 	Managed    Mode = "managed"
 	Autonomous Mode = "autonomous"
+
+	// Standby is a standby hub, which gets all objects of the active hub. See StandbyKinds.
+	Standby Mode = "standby"
 )
 
 // Mapping determines how Applications on the hub are assigned to agents.
@@ -97,6 +100,8 @@ type Env struct {
 	HubArgoNamespace   string        // of Argo CD on the hub
 	SpokeArgoNamespace string        // of Argo CD on the workload cluster
 	PrincipalUID       string        // part of the ownership annotations
+	PKINamespace       string        // of the hub's CA and join tokens, for a standby; if empty, only Argo CD's namespace
+	Received           uint64        // standby: revision of its cluster up to which the active hub has received its objects; 0 if unknown
 	Projection         int           // negotiated projection version
 	InstanceLabel      string        // Argo CD's application.instanceLabelKey; if empty, the default
 	ClockSkew          time.Duration // hub: how far the agent's clock is ahead; zero if unknown

@@ -13,6 +13,7 @@ type Traits struct {
 	Style        engine.ScopeStyle
 	Owner        func(Mode) Side // side that publishes; if nil, the side that owns the configuration
 	ManagedOnly  bool            // autonomous agents do not replicate it
+	StandbyOnly  bool            // only a standby hub gets it
 	NoBudget     bool            // the deletion budget does not apply: for credentials and keys, of which fewer are safer
 	Credentials  bool            // its content must not be shown
 	DependsOn    string          // scope of the items in Item.DependsOn
@@ -37,8 +38,13 @@ func (t Traits) OwnerIn(mode Mode) Side {
 	return Spoke
 }
 
-// In reports whether the kind is replicated in a mode.
-func (t Traits) In(mode Mode) bool { return mode == Managed || !t.ManagedOnly }
+// In reports whether the kind is replicated in a mode. A standby gets everything, so it shares no kind with agents.
+func (t Traits) In(mode Mode) bool {
+	if t.StandbyOnly != (mode == Standby) {
+		return false
+	}
+	return mode != Autonomous || !t.ManagedOnly
+}
 
 // Watch is what must be watched for the kinds of a resource.
 type Watch struct {

@@ -313,7 +313,11 @@ func (w *Writer) writeIfStored(ctx context.Context, write reconcile.Write, metho
 			return nil, &notStoredError{lost}
 		}
 	}
-	return send(fieldManager)
+	stored, err := send(fieldManager)
+	if err != nil || !write.Ref.Resource.HasStatus() {
+		return stored, err
+	}
+	return w.client.replaceStatus(ctx, write.Ref, stored, write.Object.Get("status"))
 }
 
 var fieldManager = url.Values{"fieldManager": {"argocd-agent"}}

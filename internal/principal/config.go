@@ -58,6 +58,10 @@ type Config struct {
 	// HubLease decides which hub of a group is active. If it has no cluster, users do.
 	HubLease hublease.Settings
 
+	// ActiveHubs are the addresses of the active hub, host:port, the preferred one first. They are used if this hub is a
+	// standby. If empty, it receives nothing.
+	ActiveHubs []string
+
 	// The connection.
 	Listener     net.Listener
 	TLS          *tls.Config // if nil, plaintext for a service mesh

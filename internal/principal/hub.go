@@ -77,6 +77,11 @@ func (h hub) waitForLease(ctx context.Context, lease *hublease.Lease) error {
 	return errors.New("this hub holds the Lease of the hubs: start again")
 }
 
+// receives reports whether a standby receives the objects of the active hub.
+func (h hub) receives(cfg Config) bool {
+	return h.invalid == nil && h.state.Role == hubstate.Standby && len(cfg.ActiveHubs) > 0
+}
+
 // same reports whether a process need not start again. A standby updates its predecessor all the time.
 func (h hub) same(other hub) bool {
 	if h.invalid != nil || other.invalid != nil {

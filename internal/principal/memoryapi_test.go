@@ -141,6 +141,14 @@ func (a *memoryAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			given = map[string]any{"status": given["status"]}
 		}
 		a.answer(w, a.store(path, merged(old, given)))
+	case r.Method == http.MethodPut && given != nil:
+		next := maps.Clone(old)
+		if isStatus {
+			next["status"] = given["status"]
+		} else if next = given; strings.Contains(path, "/agents/") {
+			next["status"] = old["status"]
+		}
+		a.answer(w, a.store(path, next))
 	case r.Method == http.MethodDelete:
 		delete(a.objects, path)
 		a.revision++

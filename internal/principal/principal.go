@@ -74,6 +74,9 @@ func Run(ctx context.Context, cfg Config) error {
 			cfg.Log.WarnContext(ctx, "Agents are refused", "reason", refusal)
 			current.Store(&process{hub: h, lease: lease})
 			startIdle(start, cfg, client, h, lease, cancel)
+			if h.receives(cfg) {
+				start("standby", func(ctx context.Context) error { return runStandby(ctx, cfg, client, h) })
+			}
 		} else {
 			p := assemble(ctx, cfg, client, h, cancel)
 			current.Store(&process{hub: h, lease: lease, principal: p})
@@ -128,6 +131,7 @@ type principal struct {
 	events        *appevents.Writer
 	search        *search.Server // nil without the search API
 	namespaces    *namespaces
+	standbys      *standbys
 	lastRefusal   logonce.Last[string] // by agent
 	lastUpgrade   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
@@ -154,8 +158,9 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true, cfg.ApplicationNamespaces), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
+	p.standbys = newStandbys(p)
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Namespaces: cfg.ApplicationNamespaces, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,
-		Post: p.runner.Post, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
+		Post: p.postRegistration, Revoked: p.blocklist.RevokedNow, Log: cfg.Log})
 	p.replicas = fleet.NewReplicas(client, p.registry, cfg.Namespace, replicaName(cfg), cfg.ReplicaAddress, cfg.Log)
 	p.upgrades = fleet.NewUpgrades(p.registry, func(agent string, epoch engine.Epoch, m engine.Upgrade) { p.conns.sendTo(agent, epoch, m) })
 	p.events = appevents.New(appevents.Config{Off: !cfg.ApplicationEvents, Client: client, Do: p.runner.Do, Log: cfg.Log})
@@ -164,7 +169,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 		deliveries = search.NewDeliveries()
 	}
 	p.sessions = newSessions(ctx, sessionsConfig{deliveries: deliveries, conns: p.conns, registry: p.registry, replicas: p.replicas, storeUID: h.clusterUID, require: cfg.RequireRegistration,
-		revoked: cfg.Revocations.Revoked, post: p.runner.PostFromPeer, log: cfg.Log, commands: p.commands, events: p.events, upgraded: p.upgraded, closed: p.upgrades.Closed,
+		revoked: cfg.Revocations.Revoked, post: p.postFromPeer, refusal: p.standbys.refusal, log: cfg.Log, commands: p.commands, events: p.events, upgraded: p.upgraded, closed: p.upgrades.Closed,
 		revisions: sharedread.New(func() (uint64, error) {
 			ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 			defer cancel()
@@ -196,7 +201,7 @@ func (p *principal) assembleFleet() {
 	p.hold = fleet.NewHold(fleet.HoldConfig{Client: p.client, Namespace: cfg.Namespace, Replicas: p.replicas, Post: p.runner.Post, Do: p.runner.Do,
 		AddTask: p.tasks.Add, Log: cfg.Log})
 	p.status = fleet.NewStatusWriter(fleet.StatusWriterConfig{Registry: p.registry, Replicas: p.replicas, Upgrades: p.upgrades,
-		Do: p.runner.Do, Hello: p.conns.hello, Log: cfg.Log})
+		Do: p.do, Hello: p.conns.hello, Log: cfg.Log})
 	p.shared = shared.New(shared.Config{Settings: cfg.Shared, Namespace: cfg.Namespace, Registry: p.registry, Do: p.runner.Do, AddTask: p.tasks.Add, Log: cfg.Log})
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, JoinTokens: kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, Registry: p.registry, Blocklist: p.blocklist,
 		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
@@ -215,6 +220,7 @@ func (p *principal) assembleFleet() {
 	p.freshness = fleet.NewFreshness(fleet.FreshnessConfig{FreshnessSettings: cfg.Freshness, Client: p.client, Registry: p.registry, Replicas: p.replicas,
 		Connected: p.status.HasSession, Reconciler: p.reconciler, Do: p.runner.Do, Ready: p.waitForInitialSync, Log: cfg.Log})
 	p.confirmations = fleet.NewConfirmations(p.registry, p.runner.Post, p.tasks.Add)
+	p.standbys.confirmations = fleet.NewConfirmations(p.registry, p.standbys.post, p.tasks.Add)
 	p.namespaces = &namespaces{create: cfg.NamespaceCreate, client: p.client, registry: p.registry, addTask: p.tasks.Add, log: cfg.Log, ensured: map[string]string{}}
 }
 
@@ -256,7 +262,7 @@ func replicaName(cfg Config) string {
 func (p *principal) start(start func(name string, run func(context.Context) error), stopRefusing func()) {
 	runs := map[string]func(context.Context) error{
 		"reconciler": p.runReconciler, "tasks": p.tasks.Run, "Lease": func(ctx context.Context) error { return p.replicas.Run(ctx, p.sessionCount) }, "spread agents": p.spreader.Run, "agents elsewhere": p.elsewhere.Run,
-		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run, "events": p.events.Run,
+		"fleet check": p.hold.Run, "Agents": p.agents.Run, "Agent status": p.status.Run, "finalizers": p.finalizers.Run, "freshness": p.freshness.Run, "events": p.events.Run, "standbys": p.standbys.run,
 		"connections": func(ctx context.Context) error { return p.serve(ctx, stopRefusing) },
 	}
 	if p.issuer != nil {

@@ -26,7 +26,8 @@ type sessionsConfig struct {
 	replicas  *fleet.Replicas
 	revisions *sharedread.Reader[uint64] // current resourceVersion of the hub
 	storeUID  string
-	require   bool // refuse agents without Agent or mode
+	require   bool                                          // refuse agents without Agent or mode
+	refusal   func(agent string, hello engine.Hello) string // why an agent is not accepted; empty if it is
 	revoked   func(fingerprint string) bool
 	post      func(context.Context, <-chan struct{}, reconcile.Input) error // until the channel is closed, if it is not nil
 	log       *slog.Logger
@@ -211,6 +212,10 @@ func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (store engine.
 		c.CloseAfter(engine.Revoked, reason, suspendedRetry)
 		return store, false
 	}
+	if reason := s.refusal(c.Agent, hello); reason != "" {
+		c.CloseAfter(engine.NotAllowed, reason, 30*time.Second)
+		return store, false
+	}
 	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) || s.superseded(c, hello.Epoch) {
 		return store, false
 	}
@@ -241,7 +246,7 @@ func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine
 		return true
 	case errors.Is(err, fleet.ErrRevoked):
 		c.Close(engine.Revoked, err.Error())
-	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode), errors.Is(err, fleet.ErrDeleted):
+	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode), errors.Is(err, fleet.ErrNoStandby), errors.Is(err, fleet.ErrDeleted):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
 		s.log.WarnContext(ctx, "Failed to register agent", "agent", c.Agent, "error", err)

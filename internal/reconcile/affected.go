@@ -10,7 +10,7 @@ import (
 
 // affectedSyncs returns the syncs that a change may affect, without projecting the object for each of them.
 func (n *Reconciler) affectedSyncs(r kind.Resource, was, is *kind.Object) []*agentSync {
-	if n.cfg.Side == kind.Spoke {
+	if n.cfg.Side == kind.Spoke || n.isStandby() {
 		return n.sortedSyncs()
 	}
 	if r == kind.Applications {

@@ -48,6 +48,7 @@ type agentSync struct {
 	heapIndex int         // position in the heap; 0 if not in it
 
 	elsewhere           bool                       // hub: another replica has the session, see Elsewhere
+	proven              map[engine.Key]uint64      // standby: by scope, the revision of the active hub up to which it was in sync in this session
 	live                bool                       // the session has begun
 	inSync              bool                       // Applications were in sync in this session
 	heldApplications    *engine.Held               // replica of Applications: those whose deletion waits for a confirmation; nil if none
@@ -67,7 +68,7 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	l.env = kind.Env{
 		Side: n.cfg.Side, Agent: reg.Agent, PrincipalUID: n.cfg.PrincipalUID,
 		Projection: engine.ProjectionMax, InstanceLabel: n.argo.InstanceLabel, GlobalProjects: n.argo.GlobalProjects, Settings: n.cfg.Settings,
-		Find: n.cache.get, RefreshNonce: l.refreshNonce,
+		Find: n.cache.get, RefreshNonce: l.refreshNonce, PKINamespace: n.cfg.PKINamespace,
 	}
 	if n.cfg.Side == kind.Hub {
 		l.env.HubArgoNamespace, l.env.Rules, l.env.Pushing = n.cfg.ArgoNamespace, n.projectRules, n.cache.pushing
@@ -197,6 +198,7 @@ func (l *agentSync) handleEvent(f engine.Event) {
 		l.setLive(false)
 		l.sessionEnded()
 	case engine.InSync:
+		l.recordProven(f)
 		if f.Scope == kind.ApplicationScope {
 			l.onInSync()
 		}
@@ -226,11 +228,12 @@ func (l *agentSync) opened(f engine.Event) {
 			w.Agent.Children = slices.Contains(f.Welcome.Capabilities, kind.ChildCapability)
 		}
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
+		w.Received = l.reconciler.receivedBy(f.Welcome)
 	}
 	w.Projection = l.peer.Status().Projection
 	changed := w.Agent != l.env.Agent || w.SpokeArgoNamespace != l.env.SpokeArgoNamespace ||
 		w.HubArgoNamespace != l.env.HubArgoNamespace || w.PrincipalUID != l.env.PrincipalUID || w.Projection != l.env.Projection ||
-		w.InstanceLabel != l.env.InstanceLabel
+		w.InstanceLabel != l.env.InstanceLabel || w.Received != l.env.Received
 	if changed && l.known {
 		l.withdrawAll()
 	}
@@ -317,6 +320,10 @@ func (l *agentSync) Content(scope string, key engine.Key) (content, extra []byte
 
 // Revision implements engine.Source.
 func (l *agentSync) Revision(scope string) uint64 {
+	if l.isStandby() { // the root of this scope contains everything up to here
+		least, _ := l.View(scope)
+		return least
+	}
 	newest := uint64(0)
 	for _, r := range reads(l.scope(scope).kind) {
 		for _, p := range l.parts(r) {

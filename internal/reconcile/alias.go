@@ -25,7 +25,7 @@ func droppedFields(s *scope, content, held []byte) []string {
 // lost.
 func (l *agentSync) recordAlias(e engine.RecordAlias) {
 	s := l.scope(e.Scope)
-	if s.cfg.Style != engine.Mirror {
+	if s.cfg.Style != engine.Mirror || l.isStandby() { // the annotation is that of the active hub
 		return
 	}
 	ref, err := s.kind.Target(e.Key, &l.env)

@@ -53,6 +53,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if local != nil && !s.kind.Matches(local) {
 		return decision{fail: &Failure{Code: engine.NameTaken, Message: "something else has the name " + ref.Name}}
 	}
+	if l.isStandby() {
+		return l.mergeStandby(s, e, local)
+	}
 	if s.cfg.Name == kind.StatusScope && local != nil {
 		local = l.recordApproval(local) // before its status changes: a user approves what it shows
 	}
@@ -212,6 +215,9 @@ func (l *agentSync) remove(e engine.Remove) {
 		if local != nil && l.storedVersion(s, local) != meant {
 			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since its removal was decided"}}
 		}
+		if l.isStandby() {
+			return l.removeOnStandby(s, local)
+		}
 		d := l.decideRemoval(s, local, e.DeletedUID)
 		if m, ok := l.reconciler.deleted[ref]; ok && d.gone {
 			m.ours = true
@@ -297,7 +303,7 @@ func (l *agentSync) applied(scope string, key engine.Key, ticket uint64, content
 		in.Code, in.Message, in.RetryAfter = r.fail.Code, r.fail.Message, r.fail.RetryAfter
 	}
 	s := l.scope(scope)
-	in.Deleting = r.object != nil && r.object.IsDeleting()
+	in.Deleting = r.object != nil && r.object.IsDeleting() && !l.isStandby()
 	if r.object != nil && s.cfg.Style != engine.OneShot {
 		if held, ok := s.kind.ReadReplica(r.object, &l.env); ok && (held.Ownership.Owned || s.cfg.Style == engine.Attached) {
 			in.Stored, in.Size = l.versionOf(s, r.object, held), len(held.Content)

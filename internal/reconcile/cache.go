@@ -37,16 +37,26 @@ type table struct {
 
 type objectName struct{ namespace, name string }
 
-// newCache returns an empty cache. If there are namespaces, Applications are watched in each of them by itself.
-func newCache(resources []kind.Resource, namespaces []string) *cache {
+// newCache returns an empty cache. If there are namespaces of a resource, it is watched in each of them by itself.
+func newCache(resources []kind.Resource, namespaces map[kind.Resource][]string) *cache {
 	c := &cache{tables: map[kind.Resource]*table{}, byNS: index{}, byDestination: index{}, byProject: index{}, hydrated: index{}, writers: index{}, branches: index{}}
 	for _, r := range resources {
-		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, parts: newParts(nil)}
-		if r == kind.Applications {
-			c.tables[r].parts = newParts(namespaces)
-		}
+		c.tables[r] = &table{objects: map[objectName]*kind.Object{}, parts: newParts(namespaces[r])}
 	}
 	return c
+}
+
+// inNamespace returns the objects of one namespace.
+func (c *cache) inNamespace(r kind.Resource, namespace string) (found []*kind.Object) {
+	if r == kind.Applications {
+		return c.byNS[namespace]
+	}
+	for name, o := range c.tables[r].objects {
+		if name.namespace == namespace {
+			found = append(found, o)
+		}
+	}
+	return found
 }
 
 func nameOf(o *kind.Object) objectName { return objectName{o.Namespace(), o.Name()} }

@@ -84,7 +84,7 @@ func (l *agentSync) withConditions(key engine.Key, o *kind.Object) *kind.Object 
 
 // setLive records that the session has begun or is closed.
 func (l *agentSync) setLive(live bool) {
-	l.live, l.inSync = live, false
+	l.live, l.inSync, l.proven = live, false, nil
 	l.sessions++
 	clear(l.conditionsWrittenAt)
 }

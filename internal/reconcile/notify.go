@@ -17,10 +17,11 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 	if !l.known || is != nil && (is.IsReduced() || l.reconciler.repositories.deferred[refOf(r, is)]) {
 		return
 	}
-	if r == kind.Applications && l.reconciler.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
+	forAgent := r == kind.Applications && !l.isStandby()
+	if forAgent && l.reconciler.cfg.Side == kind.Hub && is != nil && !l.decided(was, is) {
 		return
 	}
-	if is == nil && r == kind.Applications {
+	if is == nil && forAgent {
 		l.forget(was)
 	}
 	for i := range l.scopes {
@@ -163,7 +164,7 @@ func (l *agentSync) notifyAll() {
 	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
 			l.notify(r, nil, o, true)
-			if l.reconciler.cfg.Side == kind.Hub {
+			if l.reconciler.cfg.Side == kind.Hub && !l.isStandby() {
 				if r == kind.Applications {
 					l.reconcileApplication(o)
 				}

@@ -60,7 +60,9 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	delete(n.repositories.verifiedAt, ref)
 	n.rememberDeleted(ref, old)
 	n.notifySyncs(ref.Resource, old, nil, watched)
-	n.afterLoss(ref.Resource, old)
+	if !n.isStandby() {
+		n.afterLoss(ref.Resource, old)
+	}
 	n.objectChanged(ref)
 	if ref.Resource == kind.Applications {
 		n.restored(old, n.cache.get(ref))
@@ -97,9 +99,9 @@ func (n *Reconciler) listed(in List) {
 	}
 	p.gone = still
 	known := t.objects
-	if in.Namespace != "" { // only Applications are watched by namespace
+	if in.Namespace != "" {
 		known = map[objectName]*kind.Object{}
-		for _, o := range n.cache.byNS[in.Namespace] {
+		for _, o := range n.cache.inNamespace(in.Resource, in.Namespace) {
 			known[nameOf(o)] = o
 		}
 	}
@@ -163,6 +165,12 @@ func (n *Reconciler) advance(r kind.Resource, p *part, rev uint64) {
 
 // notifySyncs passes a change to the syncs that it may affect.
 func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched bool) {
+	if n.isStandby() {
+		for _, l := range n.sortedSyncs() {
+			l.notify(r, was, is, watched)
+		}
+		return
+	}
 	if r == kind.Secrets && n.deferRepository(was, is) {
 		return
 	}
@@ -191,6 +199,9 @@ func (n *Reconciler) notifySyncs(r kind.Resource, was, is *kind.Object, watched 
 
 // reconcileObject does what is needed for an object in addition to replication.
 func (n *Reconciler) reconcileObject(r kind.Resource, o *kind.Object) {
+	if n.isStandby() {
+		return
+	}
 	if n.cfg.Side == kind.Hub {
 		n.reconcileOnHub(r, o)
 		return

@@ -56,7 +56,7 @@ const (
 
 // enforces reports whether local changes of a scope's objects are reverted.
 func (l *agentSync) enforces(s *scope) bool {
-	return l.reconciler.cfg.Side == kind.Spoke && s.cfg.Role == engine.Replica && s.cfg.Style == engine.Mirror
+	return l.reconciler.cfg.Side == kind.Spoke && !l.isStandby() && s.cfg.Role == engine.Replica && s.cfg.Style == engine.Mirror
 }
 
 // offline reports whether there is no session and none is about to begin.

@@ -81,7 +81,7 @@ func (p *parts) frontier() uint64 {
 // parts returns the parts of a resource that have the objects of this agent.
 func (l *agentSync) parts(r kind.Resource) []*part {
 	p := &l.reconciler.cache.tables[r].parts
-	if p.byNamespace[""] != nil || l.env.Agent.Mode == kind.Managed && l.env.Agent.Mapping == kind.ByDestination {
+	if p.byNamespace[""] != nil || l.isStandby() || l.env.Agent.Mode == kind.Managed && l.env.Agent.Mapping == kind.ByDestination {
 		return p.all
 	}
 	return []*part{p.of(l.env.Agent.HubNamespace)}

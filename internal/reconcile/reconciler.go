@@ -35,8 +35,14 @@ type Config struct {
 	// AcceptEvents (hub) makes agents send Events of their Applications.
 	AcceptEvents bool
 
+	// PKINamespace is the namespace of the hub's CA and join tokens, which a standby needs. If empty, ArgoNamespace.
+	PKINamespace string
+
+	// Mode is that of the agent on a spoke. On a hub it is empty, or kind.Standby for a Reconciler of which all agents are
+	// standbys: Kinds must be kind.StandbyKinds() then. A standby is the spoke of the active hub.
+	Mode kind.Mode
+
 	// Spoke: the agent's settings, and what it remembers of the hub.
-	Mode            kind.Mode
 	Mapping         kind.Mapping
 	KnownStore      engine.Store
 	KnownSeen       []engine.Seen
@@ -65,6 +71,15 @@ type Policy struct {
 
 	// DroppedFields decides about objects with fields that the spoke does not store.
 	DroppedFields kind.FieldPolicy
+}
+
+// watchedNamespaces returns the namespaces of resources that are watched in several namespaces, each by itself.
+func (c Config) watchedNamespaces() map[kind.Resource][]string {
+	all := map[kind.Resource][]string{kind.Applications: c.ApplicationNamespaces}
+	if c.Mode == kind.Standby && c.PKINamespace != "" && c.PKINamespace != c.ArgoNamespace {
+		all[kind.Secrets] = []string{c.ArgoNamespace, c.PKINamespace}
+	}
+	return all
 }
 
 // Reconciler is one side. It is not safe for concurrent use.
@@ -124,7 +139,7 @@ func New(cfg Config) *Reconciler {
 		kinds = kind.All()
 	}
 	resources := kind.Resources(kinds)
-	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources, cfg.ApplicationNamespaces), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
+	n := &Reconciler{cfg: cfg, resources: resources, cache: newCache(resources, cfg.watchedNamespaces()), syncs: map[string]*agentSync{}, byNS: map[string][]*agentSync{}, byURL: map[string][]*agentSync{},
 		scopes: map[kind.Mode][]scope{}, configs: map[kind.Mode][]engine.ScopeConfig{}, objectQueues: map[kind.Ref]*objectQueue{}, staleQueues: map[kind.Ref]*objectQueue{},
 		writing: map[uint64]*objectQueue{}, retries: map[kind.Ref]engine.Time{}, restores: map[string]*restore{}, deleted: map[kind.Ref]deletedApplication{}, schemas: map[kind.Resource]string{},
 		placements:   placements{rules: map[string]*kind.ProjectRules{}, undecided: map[kind.Ref]bool{}},

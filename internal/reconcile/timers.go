@@ -151,7 +151,7 @@ func (n *Reconciler) beginAll() {
 // that name it as their destination.
 func (l *agentSync) objects(r kind.Resource) []*kind.Object {
 	c := l.reconciler.cache
-	if l.reconciler.cfg.Side == kind.Spoke || r != kind.Applications {
+	if l.reconciler.cfg.Side == kind.Spoke || l.isStandby() || r != kind.Applications {
 		return sortedObjects(c.tables[r].objects)
 	}
 	found := slices.Concat(c.byNS[l.env.Agent.HubNamespace], c.byDestination[l.name], c.byDestination[l.env.Agent.ClusterURL()])

@@ -17,7 +17,7 @@ import (
 
 // everything turns on all features with their own files.
 var everything = map[string][]string{
-	"principal": {onHub, "principal.settings.namespace-create-enable=true,principal.settings.pki-namespace=argocd-agent-pki,principal.settings.search-port=8444"},
+	"principal": {onHub, "principal.settings.namespace-create-enable=true,principal.settings.pki-namespace=argocd-agent-pki,principal.settings.search-port=8444,principal.settings.active-hub-address=hub-2.example.com:443"},
 	"agent":     {onSpoke, "agent.live.exec=true,agent.live.secrets=true,agent.selfUpgrade.enabled=true,agent.settings.destination-based-mapping=true"},
 }
 

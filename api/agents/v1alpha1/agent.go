@@ -31,8 +31,9 @@ type List struct {
 
 // Spec is the registration of an agent. All fields are optional.
 type Spec struct {
-	// Mode is managed (the hub owns the configuration) or autonomous (the agent does). If empty, the agent is refused. If
-	// registration is not required, the principal records the mode of the first connection.
+	// Mode is managed (the hub owns the configuration), autonomous (the agent does) or standby (a standby hub, which gets
+	// every object of this hub). If empty, the agent is refused. If registration is not required, the principal records the
+	// mode of the first connection, which cannot be standby.
 	Mode string `json:"mode,omitempty"`
 	// Namespace of the agent on the hub. If empty, the name of the agent.
 	Namespace string `json:"namespace,omitempty"`

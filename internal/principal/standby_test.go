@@ -1,0 +1,296 @@
+package principal
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
+	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/identity/revoke"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+)
+
+// hubPair is an active hub and a standby, each with an API server.
+type hubPair struct {
+	t               *testing.T
+	active, standby *replicated
+	authority       *pki.Authority
+	ca              map[string]any // Secret
+}
+
+const (
+	kubeSystem = "/api/v1/namespaces/kube-system"
+	caPath     = "/api/v1/namespaces/argocd/secrets/" + pki.AuthoritySecret
+	webPath    = "/apis/argoproj.io/v1alpha1/namespaces/w1/applications/web"
+)
+
+func newHubPair(t *testing.T) *hubPair {
+	t.Helper()
+	h := &hubPair{t: t, active: &replicated{t: t, api: newMemoryAPI(t)}, standby: &replicated{t: t, api: newMemoryAPI(t)}}
+	h.standby.api.put(kubeSystem, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "cluster-b"}})
+	h.active.api.put(kubeSystem, map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "cluster-a"}})
+	secrets := &memorySecrets{}
+	authority, _, err := (&pki.Manager{Secrets: secrets}).Init(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.authority = authority
+	data := map[string]any{}
+	for key, value := range secrets.last.Data {
+		data[key] = base64.StdEncoding.EncodeToString(value)
+	}
+	h.ca = map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": map[string]any{"name": pki.AuthoritySecret, "namespace": "argocd"}, "data": data}
+	h.active.api.put(caPath, h.ca)
+	h.standby.api.put(caPath, h.ca)
+	h.active.api.putHubState(hubState("active", "1"))
+	h.standby.api.putHubState(hubState("standby", "1"))
+	h.active.declare("w1")
+	h.active.api.put(webPath, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
+		"spec": map[string]any{"project": "default"}})
+	return h
+}
+
+// memorySecrets keeps one Secret.
+type memorySecrets struct {
+	pki.Secrets
+	last *pki.Secret
+}
+
+func (m *memorySecrets) Get(context.Context, string) (*pki.Secret, error) { return m.last, nil }
+func (m *memorySecrets) Put(_ context.Context, s *pki.Secret) error       { m.last = s; return nil }
+
+// register registers the standby on the active hub.
+func (h *hubPair) register() string {
+	name := hubstate.AgentName("cluster-b")
+	h.active.declare(name)
+	h.active.api.mu.Lock()
+	defer h.active.api.mu.Unlock()
+	o := h.active.api.objects[agentPath+name]
+	o["spec"] = map[string]any{"mode": "standby"}
+	h.active.api.store(agentPath+name, o)
+	return name
+}
+
+// secured makes a hub serve TLS and authenticate by certificates.
+func (h *hubPair) secured(cfg *Config) {
+	pair, err := h.authority.Server([]string{"127.0.0.1"}, time.Hour, time.Now())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	store := identity.NewStore("test")
+	if err := store.Update(pair.Cert, pair.Key, h.authority.BundlePEM()); err != nil {
+		h.t.Fatal(err)
+	}
+	method, err := identity.ParseMethod("mtls:CN=([^,]+)")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cfg.TLS = identity.ServerTLS(store, cfg.Revocations)
+	cfg.Authenticate = AuthenticateWith(&identity.Authenticator{Method: method, Revoked: cfg.Revocations})
+	cfg.ApplicationNamespaces = []string{"w1", hubstate.AgentName("cluster-b")}
+}
+
+// startStandby runs the standby until the test ends or its state changes.
+func (h *hubPair) startStandby(address string, change ...func(*Config)) <-chan error {
+	cfg := h.standby.config("standby")
+	h.secured(&cfg)
+	cfg.ActiveHubs = []string{address}
+	for _, f := range change {
+		f(&cfg)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() { ended <- Run(ctx, cfg) })
+	h.t.Cleanup(func() { cancel(); wg.Wait() })
+	return ended
+}
+
+func (a *memoryAPI) predecessor() string {
+	data, _ := a.get(hubStatePath)["data"].(map[string]any)
+	text, _ := data["predecessor"].(string)
+	return text
+}
+
+// A standby connects with a certificate that it issues to itself, receives the objects of the active hub, and records up to
+// where. Its role changes nothing for agents of the active hub.
+func TestStandby_ReceivesObjects(t *testing.T) {
+	h := newHubPair(t)
+	name := h.register()
+	address := h.active.start("active", h.secured)
+	ended := h.startStandby(address)
+	eventually(t, "the Application is on the standby", func() bool { return h.standby.api.get(webPath) != nil })
+	eventually(t, "the Agent is on the standby", func() bool { return h.standby.api.get(agentPath+"w1") != nil })
+	if h.standby.api.get(agentPath+name) != nil {
+		t.Error("the registration of the standby was copied")
+	}
+	eventually(t, "the standby is connected", func() bool { return h.active.status(name).Connected && h.active.status(name).ClusterUID == "cluster-b" })
+	if h.active.api.get("/api/v1/namespaces/argocd/secrets/cluster-"+name) != nil {
+		t.Error("the standby has a cluster Secret")
+	}
+	eventually(t, "the standby records what it has received", func() bool { return strings.HasPrefix(h.standby.api.predecessor(), "cluster-a/") })
+	select {
+	case err := <-ended:
+		t.Fatalf("the standby ended: %v", err)
+	default:
+	}
+	h.active.api.put(webPath, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
+		"spec": map[string]any{"project": "changed"}})
+	eventually(t, "a change arrives", func() bool {
+		spec, _ := h.standby.api.get(webPath)["spec"].(map[string]any)
+		return spec["project"] == "changed"
+	})
+	status := h.active.status("w1")
+	if status.Connected {
+		t.Error("an agent is connected that never was")
+	}
+}
+
+// An agent gets the objects of the hub only if the hub has it registered as a standby.
+func TestStandby_MustBeRegistered(t *testing.T) {
+	for name, register := range map[string]func(*hubPair){
+		"no Agent":    func(*hubPair) {},
+		"other mode":  func(h *hubPair) { h.active.declare(hubstate.AgentName("cluster-b")) },
+		"open":        func(*hubPair) {},
+		"other agent": func(h *hubPair) { h.active.declare("hub-x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubPair(t)
+			register(h)
+			var mu sync.Mutex
+			var refused []string
+			address := h.active.start("active", h.secured, func(cfg *Config) { cfg.RequireRegistration = name != "open" })
+			h.startStandby(address, func(cfg *Config) { cfg.Log = captureLog(&mu, &refused) })
+			eventually(t, "the standby is refused", func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				text := strings.Join(refused, "\n")
+				return strings.Contains(text, "not registered") || strings.Contains(text, "registered as managed")
+			})
+			if h.standby.api.get(webPath) != nil {
+				t.Error("an object was sent")
+			}
+			if agent := hubstate.AgentName("cluster-b"); name == "open" && h.active.api.get(agentPath+agent) != nil {
+				t.Error("the standby registered itself")
+			}
+		})
+	}
+}
+
+// A standby does not follow a hub of another group, release or namespace, nor itself.
+func TestStandby_RefusesOtherHubs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*hubPair)
+		active func(*Config)
+		want   string
+	}{
+		"identity": {change: func(h *hubPair) {
+			h.active.api.putHubState(map[string]any{"identity": "group-2", "role": "active", "generation": "1"})
+		}, want: "different groups"},
+		"release": {active: func(cfg *Config) { cfg.Version = "other" }, want: `release "test", and the active hub "other"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHubPair(t)
+			h.register()
+			if tc.change != nil {
+				tc.change(h)
+			}
+			var mu sync.Mutex
+			var lines []string
+			address := h.active.start("active", h.secured, func(cfg *Config) {
+				if tc.active != nil {
+					tc.active(cfg)
+				}
+			})
+			h.startStandby(address, func(cfg *Config) { cfg.Log = captureLog(&mu, &lines) })
+			eventually(t, tc.want, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return strings.Contains(strings.Join(lines, "\n"), tc.want)
+			})
+			if h.standby.api.get(webPath) != nil {
+				t.Error("an object was written")
+			}
+		})
+	}
+}
+
+// A hub with another CA is not reached at all.
+func TestStandby_RefusesAnotherCA(t *testing.T) {
+	h, other := newHubPair(t), newHubPair(t)
+	h.register()
+	address := other.active.start("active", other.secured)
+	var mu sync.Mutex
+	var lines []string
+	h.startStandby(address, func(cfg *Config) { cfg.Log = captureLog(&mu, &lines) })
+	eventually(t, "a TLS error", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(strings.Join(lines, "\n"), "CA")
+	})
+}
+
+// A later generation of the active hub is stored before it is followed.
+func TestStandby_StoresTheGeneration(t *testing.T) {
+	h := newHubPair(t)
+	h.register()
+	h.active.api.putHubState(hubState("active", "7"))
+	ended := h.startStandby(h.active.start("active", h.secured))
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "generation 7") {
+		t.Errorf("ended with %v", err)
+	}
+	h.startStandby(h.active.start("again", h.secured))
+	eventually(t, "the Application is on the standby", func() bool { return h.standby.api.get(webPath) != nil })
+}
+
+// The names in kind are those of the packages that define them.
+func TestStandbyKinds_KnowTheObjectsOfThisHub(t *testing.T) {
+	object := func(text string) *kind.Object {
+		o, err := kind.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	kinds := map[kind.Resource]kind.Kind{}
+	for _, k := range kind.StandbyKinds() {
+		kinds[k.Resource()] = k
+	}
+	for _, tc := range []struct {
+		resource kind.Resource
+		metadata string
+		want     bool
+	}{
+		{kind.Secrets, fmt.Sprintf(`{"name":%q}`, pki.AuthoritySecret), true},
+		{kind.Secrets, fmt.Sprintf(`{"name":"token","labels":{%q:"w1"}}`, pki.JoinLabel), true},
+		{kind.Secrets, fmt.Sprintf(`{"name":%q,"labels":{%q:%q}}`, pki.PrincipalSecret, pki.ManagedLabel, pki.ManagedValue), false},
+		{kind.Secrets, fmt.Sprintf(`{"name":%q}`, pki.ProxySecret), false},
+		{kind.ConfigMaps, fmt.Sprintf(`{"name":%q}`, revoke.ConfigMap), true},
+		{kind.ConfigMaps, fmt.Sprintf(`{"name":%q}`, hubstate.ConfigMap), false},
+	} {
+		if got := kinds[tc.resource].Matches(object(`{"metadata":` + tc.metadata + `}`)); got != tc.want {
+			t.Errorf("%s %s: %v", tc.resource.Kind, tc.metadata, got)
+		}
+	}
+}
+
+// captureLog returns a logger whose lines are appended to lines, protected by mu.
+func captureLog(mu *sync.Mutex, lines *[]string) *slog.Logger {
+	return slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		*lines = append(*lines, strings.ReplaceAll(string(b), `\"`, `"`))
+		return len(b), nil
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
