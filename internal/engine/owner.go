@@ -188,7 +188,7 @@ func (o *owner) clearReject(it *ownedItem) {
 // start begins a session. Nothing is in flight, and comparison finds what differs. It cannot find tombstones, pending
 // commands and content that is not hashed.
 func (o *owner) start() {
-	o.seq, o.inSync, o.wasInSync, o.rounds, o.recheckAt, o.recheck = 0, false, false, 0, 0, absenceDelay
+	o.seq, o.inSync, o.wasInSync, o.rounds, o.recheckAt, o.recheck, o.sentRevision = 0, false, false, 0, 0, absenceDelay, 0
 	for s := queued; s <= inFlight; s++ {
 		for o.lists[s].head != nil {
 			o.lists[s].head.stale = false

@@ -15,6 +15,7 @@ type replica struct {
 	unshared    bool   // the other side does not know the scope
 	reason      string // why the view is not complete
 	seen        uint64 // newest known revision of the owner's objects
+	rootSeen    uint64 // revision of the owner's last root in this session
 	horizon     uint64 // source revisions up to here that are later than the owner's store belong to another history of it
 	owned       int    // objects that exist and have our ownership annotation
 	rejected    int    // items rejected in this session
@@ -161,7 +162,7 @@ func (r *replica) limitReached() string {
 // start begins a session. It forgets what the owner sent in an earlier one, except that an attached object has no
 // owner's item. Aliases stay.
 func (r *replica) start() {
-	r.wants, r.acks, r.inSync, r.rounds = nil, nil, false, 0
+	r.wants, r.acks, r.inSync, r.rounds, r.rootSeen = nil, nil, false, 0, 0
 	r.diverged, r.contested = map[KeyHash]Time{}, map[KeyHash][]string{}
 	r.round.stop()
 	for _, h := range sortedHashes(r.items) {

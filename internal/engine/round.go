@@ -19,6 +19,7 @@ func (r *round) stop() { *r = round{id: r.id} }
 
 // rootReceived compares the owner's root with the replica's. It reports whether they are equal.
 func (r *replica) rootReceived(root Root) bool {
+	r.rootSeen = root.Revision
 	if r.cfg.Style == OneShot || !r.complete {
 		return false
 	}

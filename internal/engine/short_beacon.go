@@ -75,6 +75,7 @@ func (p *Peer) equalReceived(m Equal) {
 	for _, s := range m.Seen {
 		if r := p.replica(s.Scope); r != nil {
 			p.sawRevision(r, s.Revision)
+			r.rootSeen = s.Revision
 		}
 	}
 	sum := p.combinedSum()
@@ -103,7 +104,7 @@ func (p *Peer) allEqual() {
 	}
 	for _, r := range p.orderedReplicas {
 		if !r.unshared {
-			r.rootReceived(Root{Count: uint64(r.digest.Len()), Sum: r.digest.Sum()})
+			r.rootReceived(Root{Count: uint64(r.digest.Len()), Sum: r.digest.Sum(), Revision: r.rootSeen})
 		}
 	}
 }
