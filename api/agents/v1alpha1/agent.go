@@ -116,8 +116,8 @@ type Status struct {
 	HistoryMark uint64 `json:"historyMark,omitempty"`
 	// HistoryRecord identifies the marks of this Agent. It changes if HistoryMark was lost and begins again.
 	HistoryRecord string `json:"historyRecord,omitempty"`
-	Version     string `json:"version,omitempty"`
-	Protocol    string `json:"protocol,omitempty"`
+	Version       string `json:"version,omitempty"`
+	Protocol      string `json:"protocol,omitempty"`
 	// UnsupportedKinds are the values of Spec.Kinds that the release of the agent does not replicate, and childApplications.
 	// Objects of these kinds stay as they are.
 	UnsupportedKinds []string `json:"unsupportedKinds,omitempty"`
