@@ -385,18 +385,24 @@ func (a *agent) report(r reconcile.Report) {
 		}
 	case engine.Refused:
 		why := string(f.Code) + ": " + f.Message
-		level, message := slog.LevelWarn, "Hub refused this agent"
-		switch f.Code {
-		case engine.Reconnect, engine.ShuttingDown: // part of normal operation
-			level, message = slog.LevelInfo, "Hub asked this agent to connect again"
-		case engine.WrongHub, engine.HubSuperseded:
-			message = "This agent does not follow the hub"
-		}
-		if !a.refused.Changed(server, why) {
+		planned := f.Code == engine.Reconnect || f.Code == engine.ShuttingDown // part of normal operation
+		level := slog.LevelWarn
+		switch {
+		case !a.refused.Changed(server, why):
 			level = slog.LevelDebug
+		case planned:
+			level = slog.LevelInfo
 		}
 		a.disconnectReason.set(server, why)
-		a.log.Log(a.ctx, level, message, "server", server, "code", f.Code, "reason", f.Message)
+		log := a.log.With("server", server, "code", f.Code, "reason", f.Message)
+		switch {
+		case planned:
+			log.Log(a.ctx, level, "Hub asked this agent to connect again")
+		case f.Code == engine.WrongHub || f.Code == engine.HubSuperseded:
+			log.Log(a.ctx, level, "This agent does not follow the hub")
+		default:
+			log.Log(a.ctx, level, "Hub refused this agent")
+		}
 	case engine.Rejected:
 		if f.Code == engine.Busy || f.Code == engine.Unavailable && a.runner.WriteStats().Outage { // it is retried
 			a.log.Debug("Item has to wait", "scope", f.Scope, "item", f.Key.String(), "reason", f.Message)

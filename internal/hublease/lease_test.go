@@ -188,6 +188,7 @@ func (p *pair) eachSecond(n int, also func(int)) {
 
 // withPair runs two replicas of each of two hubs in virtual time.
 func withPair(t *testing.T, seed uint64, f func(p *pair)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -56,7 +56,7 @@ func (h hub) refusal(lease *hublease.Lease) error {
 // lease returns the Lease of the hubs, or nil. An active hub has tried to get it. It returns an error if the process has to
 // start again.
 func (h hub) lease(ctx context.Context, cfg Config, client *kube.Client) (*hublease.Lease, error) {
-	if cfg.HubLease.Cluster == nil || h.invalid != nil {
+	if known := h.invalid == nil; cfg.HubLease.Cluster == nil || !known {
 		return nil, nil
 	}
 	lease, err := hublease.New(cfg.HubLease, client, cfg.Namespace, h.clusterUID, h.state, cfg.Log)

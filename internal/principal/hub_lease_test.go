@@ -20,6 +20,7 @@ type leased struct {
 }
 
 func newLeased(t *testing.T) *leased {
+	t.Helper()
 	h := &leased{replicated: &replicated{t: t, api: newMemoryAPI(t)}, third: newMemoryAPI(t)}
 	h.declare("w1")
 	return h

@@ -68,6 +68,7 @@ func (h *hubs) apply(side kind.Side, w Write) bool {
 }
 
 func emptyCluster(t *testing.T, uids int) *cluster {
+	t.Helper()
 	return &cluster{t: t, objects: map[kind.Ref]*kind.Object{}, rev: 1, uids: uids}
 }
 
