@@ -80,18 +80,27 @@ func (l *ledger) marksRestored(c *cluster, rev uint64) {
 
 // receivedMark is an agent that hears of a mark of its hub.
 func (p *process) receivedMark(m engine.Message) {
-	roots, ok := m.(engine.Roots)
-	if st, _ := p.reconciler.Status(""); ok && p.spoke != nil && st.Connected && st.StoreHoldID == "" && p.known.Mark.Record != "" {
-		p.known.Mark.Number = max(p.known.Mark.Number, roots.Mark)
+	number := uint64(0)
+	switch m := m.(type) {
+	case engine.Roots:
+		number = m.Mark
+	case engine.Equal:
+		number = m.Mark
+	}
+	if st, _ := p.reconciler.Status(""); p.spoke != nil && st.Connected && st.StoreHoldID == "" && p.known.Mark.Record != "" {
+		p.known.Mark.Number = max(p.known.Mark.Number, number)
 	}
 }
 
 // checkHistory checks that a side does not trust a store of which it knows a mark that is lost, whatever its revision is, and
 // that it trusts a store that was never restored. A message of a process that was suspended may be older than what is known:
-// then the store no longer has the mark that it reports.
+// then the store no longer has the mark that it reports. The store stays untrusted after such a message.
 func (l *ledger) checkHistory(p *process, known, met engine.Store, has engine.HistoryMark, untrusted bool, restored int) {
 	lost := known.UID == met.UID && known.Mark.Record == met.Mark.Record && l.marks[known.Mark].lost
 	l.w.check(!lost || untrusted, "%s trusts a store that lacks mark %v and has %v", p.name, known.Mark, met)
 	late := met.Revision < known.Revision || met.Mark != has
-	l.w.check(!untrusted || restored > 0 || late, "%s does not trust a store that was never restored: %v after %v", p.name, met, known)
+	if late && untrusted {
+		l.late[met.UID] = true
+	}
+	l.w.check(!untrusted || restored > 0 || l.late[met.UID], "%s does not trust a store that was never restored: %v after %v", p.name, met, known)
 }

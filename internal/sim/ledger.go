@@ -44,6 +44,7 @@ type ledger struct {
 	hubEra      int            // grows when the hub's store goes back
 	spokeEra    map[string]int // the same, by agent
 	marks       map[engine.HistoryMark]recordedMark
+	late        map[string]bool   // UIDs of stores that are untrusted because of a message that came late
 	metHub      map[string]int    // the era in which an agent last had a session
 	metSpoke    map[string]int    // the era of the agent in which the hub last had one
 	acceptedHub map[string]int    // the era of the hub's store that an agent's user has accepted, or that cannot be distinguished from the one before
@@ -69,7 +70,7 @@ func newLedger(w *world) *ledger {
 	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
-		clustered: map[string]engine.Time{}, marks: map[engine.HistoryMark]recordedMark{}}
+		clustered: map[string]engine.Time{}, marks: map[engine.HistoryMark]recordedMark{}, late: map[string]bool{}}
 }
 
 // trackLate notes an operation that a call wrote after it had timed out.
