@@ -145,7 +145,7 @@ func TestHandleHello_WaitsForItsTurn(t *testing.T) {
 func TestHandleHello_TakesNoTurnWhileItWaitsForTheReconciler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry, posted := fleettest.NewRegistry(t, fleettest.Agent("w1", 1)), 0
-		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections(),
+		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections(), refusal: func(string, engine.Hello) string { return "" },
 			replicas:  fleet.NewReplicas(nil, registry, "argocd", "p1", "", slog.New(slog.DiscardHandler)),
 			revisions: sharedread.New(func() (uint64, error) { return 7, nil }),
 			post: func(_ context.Context, closing <-chan struct{}, _ reconcile.Input) error {
