@@ -122,3 +122,9 @@ func stateAfter(s hubstate.State, d decision, l record) hubstate.State {
 	s.Role = hubstate.Active
 	return s
 }
+
+// sameRole reports whether two states differ at most in what a standby has received.
+func sameRole(a, b hubstate.State) bool {
+	a.Predecessor = b.Predecessor
+	return a == b
+}

@@ -99,7 +99,7 @@ func (c configMap) replace(ctx context.Context, from, to hubstate.State) error {
 	if err != nil {
 		return err
 	}
-	if is.Role != from.Role || is.Generation != from.Generation || is.Identity != from.Identity {
+	if !sameRole(is, from) {
 		return errRestart // another replica or a user has changed it
 	}
 	if from.Role == hubstate.Standby {

@@ -178,7 +178,7 @@ func (l *Lease) step(ctx context.Context) (again bool, err error) {
 		if state, err = l.states.read(ctx); err != nil {
 			return false, err
 		}
-		if state.Role != l.state.Role || state.Generation != l.state.Generation || state.Identity != l.state.Identity {
+		if !sameRole(state, l.state) {
 			return false, errRestart // another replica or a user has changed it
 		}
 	}

@@ -53,10 +53,13 @@ func (h hub) refusal(lease *hublease.Lease) error {
 	return nil
 }
 
+// usesHubLease reports whether the Lease of the hubs decides about this hub. An invalid state is not changed.
+func (cfg Config) usesHubLease(h hub) bool { return cfg.HubLease.Cluster != nil && h.invalid == nil }
+
 // lease returns the Lease of the hubs, or nil. An active hub has tried to get it. It returns an error if the process has to
 // start again.
 func (h hub) lease(ctx context.Context, cfg Config, client *kube.Client) (*hublease.Lease, error) {
-	if known := h.invalid == nil; cfg.HubLease.Cluster == nil || !known {
+	if !cfg.usesHubLease(h) {
 		return nil, nil
 	}
 	lease, err := hublease.New(cfg.HubLease, client, cfg.Namespace, h.clusterUID, h.state, cfg.Log)
