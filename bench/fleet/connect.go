@@ -21,6 +21,9 @@ func (b *bench) write(ctx context.Context) error {
 	if err := parallel(b.agents, func(i int) error { return b.hub.namespace(ctx, b.fleet.members[i].name) }); err != nil {
 		return err
 	}
+	if err := b.hub.namespacesReady(ctx, b.agents); err != nil {
+		return err
+	}
 	if err := b.hub.openProject(ctx); err != nil {
 		return err
 	}
@@ -75,6 +78,10 @@ func (b *bench) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	requests, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	b.fleet.startAll(b.ctx, b.product.Address())
 	connected, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents })
@@ -100,6 +107,11 @@ func (b *bench) fill(ctx context.Context) error {
 	if err := b.settled(ctx); err != nil {
 		return err
 	}
+	now, err := b.countRequests(ctx)
+	if err != nil {
+		return err
+	}
+	b.Add("empty spokes: writes at the hub's API server for each agent, until all is quiet", (now.writes-requests.writes)/float64(b.agents), "")
 	return wait()
 }
 

@@ -26,6 +26,7 @@ import (
 var (
 	applications = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "applications"}
 	appProjects  = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "appprojects"}
+	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
@@ -152,6 +153,23 @@ func (h *hub) namespace(ctx context.Context, name string) error {
 	_, err := h.client.Resource(namespaces).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}, metav1.CreateOptions{})
 	return err
+}
+
+// namespacesReady waits until Kubernetes has written its objects into n new namespaces. It is not part of what is measured.
+func (h *hub) namespacesReady(ctx context.Context, n int) error {
+	for range 600 {
+		list, err := h.client.Resource(configMaps).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=kube-root-ca.crt"})
+		if err != nil {
+			return fmt.Errorf("list ConfigMaps of new namespaces: %w", err)
+		}
+		if len(list.Items) >= n {
+			return nil
+		}
+		if pause(ctx, time.Second); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("Kubernetes has not written ConfigMap kube-root-ca.crt into %d namespaces within ten minutes", n)
 }
 
 func (h *hub) create(ctx context.Context, app *unstructured.Unstructured) error {

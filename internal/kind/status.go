@@ -270,7 +270,9 @@ func finishStatus(d *draft, status rawjson.Object, w *Env) (*Object, error) {
 	if limit == 0 {
 		limit = DefaultObjectLimit
 	}
-	d.top.Set("status", status.Bytes())
+	if len(status) > 0 || d.top.Get("status") != nil { // an empty status alone is no reason to write
+		d.top.Set("status", status.Bytes())
+	}
 	o, err := d.done()
 	if err != nil {
 		return nil, reject(engine.Invalid, "%v", err)

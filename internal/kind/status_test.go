@@ -167,6 +167,31 @@ func TestStatus_MergesOnHub(t *testing.T) {
 	}
 }
 
+func TestStatus_EmptyIsNoReasonToWrite(t *testing.T) {
+	const before = `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"a","namespace":"one-ns","uid":"u"},"spec":{"project":"p","destination":{"name":"one"}}`
+	for _, c := range []struct{ name, hub, content, want string }{
+		{"no status", `}`, `{"status":{}}`, ``},
+		{"an empty status", `,"status":{}}`, `{"status":{}}`, `{}`},
+		{"a status that the spoke no longer has", `,"status":{"health":{"status":"Healthy"}}}`, `{"status":{}}`, `{}`},
+		{"no status and a running operation", `}`, `{"status":{},"operation":` + bySpoke + `}`, ``},
+		{"the first status", `}`, `{"status":{"health":{"status":"Healthy"}}}`, `{"health":{"status":"Healthy"}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hub := object(t, before+c.hub)
+			merged, err := StatusKind{}.Merge(hub, named("a"), []byte(c.content), nil, Ownership{}, managedHub())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := string(merged.Get("status")); got != c.want {
+				t.Errorf("status is %s, want %s", got, c.want)
+			}
+			if c.name == "no status" && !Same(hub, merged) {
+				t.Errorf("an empty status changes the Application to %s", merged.Raw())
+			}
+		})
+	}
+}
+
 func TestStatus_ExcludesPendingCommand(t *testing.T) {
 	w := managedHub()
 	held, ok := StatusKind{}.ReadReplica(hubApp(t, byCommand, `{"health":{},"reconciledAt":"2026-01-01T00:00:00Z","conditions":[{"type":"AgentError","message":"m"}]}`), w)
