@@ -35,6 +35,9 @@ const (
 	youngestMoved = time.Minute
 
 	longestSpreadPause = time.Hour
+
+	// Bounds of the agents that a round moves. A sixth each time spreads a fleet within five minutes.
+	leastMoved, mostMoved = 20, 500
 )
 
 // NewSpreader returns a Spreader. sessions returns the sessions of this replica.
@@ -74,10 +77,10 @@ func (s *Spreader) excess() int {
 }
 
 // round asks agents to connect again, one after the other during one renewal, and returns their number. Each costs a TLS
-// handshake and two writes of the Agent's status.
+// handshake and two writes of the Agent's status, of which a replica makes 50 per second.
 func (s *Spreader) round(ctx context.Context, excess int) int {
 	sessions := s.sessions()
-	chosen := chooseSessions(sessions, min(excess, max(20, len(sessions)/10)), time.Now())
+	chosen := chooseSessions(sessions, min(excess, max(leastMoved, min(len(sessions)/6, mostMoved))), time.Now())
 	if len(chosen) > 0 {
 		s.log.InfoContext(ctx, "Asking agents to connect to another principal replica", "agents", len(chosen), "excess", excess)
 	}

@@ -106,7 +106,7 @@ func TestSpread_FillsEmptyReplica(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newSpreadHub(t, counts...)
 				time.Sleep(youngestMoved)
-				h.run(30)
+				h.run(15) // five minutes: a round and the pause after it take 20 s
 				total, moved := 0, uint64(0)
 				for _, n := range h.counts() {
 					total += n
