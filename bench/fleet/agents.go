@@ -172,7 +172,8 @@ func (f *fleet) ends() int {
 // until waits until the expected numbers of agents are connected and in sync.
 func (f *fleet) until(ctx context.Context, what string, reached func(open, proven int) bool) (time.Duration, error) {
 	began := time.Now()
-	limit := time.NewTimer(10 * time.Minute)
+	within := 10*time.Minute + time.Duration(len(f.members))*300*time.Millisecond
+	limit := time.NewTimer(within)
 	defer limit.Stop()
 	for {
 		f.mu.Lock()
@@ -186,7 +187,7 @@ func (f *fleet) until(ctx context.Context, what string, reached func(open, prove
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		case <-limit.C:
-			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d in sync after 10 minutes", what, len(f.members), open, proven)
+			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d in sync after %v", what, len(f.members), open, proven, within)
 		}
 	}
 }

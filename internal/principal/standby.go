@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/klog/v2"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
@@ -52,14 +50,6 @@ const (
 	standbyMaxBytes = 64 << 30
 )
 
-// Times of the Lease that one principal replica of a standby holds.
-const (
-	standbyLease         = "argocd-agent-standby"
-	standbyLeaseDuration = 15 * time.Second
-	standbyRenewDeadline = 10 * time.Second
-	standbyRetryPeriod   = 2 * time.Second
-)
-
 // standbyCertificateLifetime is short: the certificate is issued for each connection and stored nowhere.
 const standbyCertificateLifetime = 24 * time.Hour
 
@@ -69,36 +59,9 @@ const recordInterval = 5 * time.Second
 // runStandby receives the objects of the active hub while this replica holds the Lease. If it loses the Lease, it returns an
 // error, so that the process starts again.
 func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub) error {
-	leading, stop := context.WithCancel(ctx)
-	defer stop()
-	began, ended := make(chan struct{}), make(chan error, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          &leaseLock{client: client, ref: kind.Ref{Resource: kube.Leases, Namespace: cfg.Namespace, Name: standbyLease}, identity: replicaName(cfg)},
-		LeaseDuration: standbyLeaseDuration, RenewDeadline: standbyRenewDeadline, RetryPeriod: standbyRetryPeriod, ReleaseOnCancel: true, Name: standbyLease,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				close(began)
-				ended <- newStandby(cfg, client, h).run(ctx)
-				stop()
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("prepare the election for Lease %s: %w", standbyLease, err)
-	}
-	elector.Run(klog.NewContext(leading, klog.Logger{})) // what matters is logged here
-	select {
-	case <-began:
-		if err := <-ended; err != nil || ctx.Err() != nil {
-			return err
-		}
-	default: // the election was interrupted
-	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("lost Lease %s", standbyLease)
+	store := clusterLease{client, kind.Ref{Resource: kube.Leases, Namespace: cfg.Namespace, Name: standbyLeaseName}}
+	lease := &standbyLease{store: store, identity: replicaName(cfg), log: cfg.Log}
+	return lease.run(ctx, func(ctx context.Context) error { return newStandby(cfg, client, h).run(ctx) })
 }
 
 func newStandby(cfg Config, client *kube.Client, h hub) *standby {
