@@ -58,6 +58,7 @@ func tuneGC(env, limitFiles []string) (stop func()) {
 					debug.SetGCPercent(percent)
 					if tuner.idle {
 						debug.FreeOSMemory() // otherwise Go returns it slowly
+						dropBinaryPages()
 					}
 				}
 			}
