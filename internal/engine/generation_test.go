@@ -89,6 +89,59 @@ func TestGeneration_IsRemembered(t *testing.T) {
 	l.expectNone(l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore}), "event Opened")
 }
 
+// An agent has followed another hub since. It still does not follow a hub that was superseded before.
+func TestGeneration_OfFormerHubIsRemembered(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: 3}})
+	l.expect(l.welcome(Welcome{PrincipalUID: "other", Store: promotedStore}), "event Opened")
+	l.close()
+	if got := l.peer.LatestGeneration(hubIdentity); got != 3 {
+		t.Errorf("the former hub has generation %d", got)
+	}
+	next := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, KnownGeneration: l.peer.Generation(), FormerGenerations: l.peer.FormerGenerations()})
+	for _, process := range []*peerHarness{l, next} {
+		process.expectNone(process.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: hubStore}), "event Opened")
+		process.expect(process.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 4, Store: hubStore}), "event Opened")
+		if process.peer.LatestGeneration(hubIdentity) != 4 || process.peer.LatestGeneration("other") != 1 || len(process.peer.FormerGenerations()) != 1 {
+			t.Errorf("%+v, formerly %+v", process.peer.Generation(), process.peer.FormerGenerations())
+		}
+	}
+}
+
+func TestGeneration_FormerHubsOfAnotherProcess(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration})
+	l.step(Remembered{Generation: HubGeneration{Hub: "other", Number: 1}, FormerGenerations: []HubGeneration{{Hub: hubIdentity, Number: 5}, {Hub: "third", Number: 2}}})
+	for hub, want := range map[string]uint64{hubIdentity: 5, "other": 1, "third": 2, "unknown": 0} {
+		if got := l.peer.LatestGeneration(hub); got != want {
+			t.Errorf("%s has generation %d, want %d", hub, got, want)
+		}
+	}
+}
+
+func TestMergeGenerations(t *testing.T) {
+	g := func(hub string, number uint64) HubGeneration { return HubGeneration{Hub: hub, Number: number} }
+	var many []HubGeneration
+	for i := range uint64(maxFormerHubs + 3) {
+		many = append(many, g(string(rune('a'+i)), i+1))
+	}
+	for _, tc := range []struct {
+		name        string
+		current     HubGeneration
+		former      []HubGeneration
+		want        HubGeneration
+		wantFormers []HubGeneration
+	}{
+		{"nothing", g("x", 1), nil, g("x", 1), nil},
+		{"no hub", g("x", 1), []HubGeneration{{}}, g("x", 1), nil},
+		{"a later one of the current hub", g("x", 1), []HubGeneration{g("x", 4), g("x", 2)}, g("x", 4), nil},
+		{"the latest of each hub, the last one last", g("x", 1), []HubGeneration{g("y", 4), g("z", 1), g("y", 2)}, g("x", 1), []HubGeneration{g("z", 1), g("y", 4)}},
+		{"too many", g("x", 1), many, g("x", 1), many[3:]},
+	} {
+		if got, former := MergeGenerations(tc.current, tc.former...); got != tc.want || !slices.Equal(former, tc.wantFormers) {
+			t.Errorf("%s: %+v %+v", tc.name, got, former)
+		}
+	}
+}
+
 func TestGeneration_HubLearnsWhichOneTheAgentFollows(t *testing.T) {
 	l := newOwnerSide(t, Mirror, Config{})
 	l.open(agentStore)

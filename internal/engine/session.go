@@ -285,9 +285,10 @@ func (p *Peer) remembered(in Remembered) {
 	if p.phase != closed {
 		return
 	}
-	if p.generation.Hub == "" || p.generation.Hub == in.Generation.Hub {
-		p.generation = p.generation.Newer(in.Generation)
+	if p.generation.Hub == "" {
+		p.generation = in.Generation
 	}
+	p.generation, p.former = MergeGenerations(p.generation, slices.Concat(p.former, in.FormerGenerations, []HubGeneration{in.Generation})...)
 	p.setInvented(in)
 	if in.Store.UID == "" {
 		return
