@@ -190,7 +190,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 	}
 	if cfg.Search.Listener != nil {
 		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync,
-			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Replicas: p.live.Replicas, Deliveries: deliveries, Log: cfg.Log, MetricPrefix: metricPrefix})
+			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Replicas: p.live.Replicas, Deliveries: deliveries, Audit: cfg.Audit, Log: cfg.Log, MetricPrefix: metricPrefix})
 	}
 	p.watch(restart)
 	return p
