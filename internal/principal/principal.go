@@ -133,7 +133,6 @@ type principal struct {
 	namespaces    *namespaces
 	standbys      *standbys
 	lastRefusal   logonce.Last[string] // by agent
-	lastUpgrade   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
 
 	serving      atomic.Bool
@@ -336,9 +335,9 @@ func (p *principal) spreadSessions() (all []fleet.SpreadSession) {
 
 // upgraded records what an agent reported about its upgrade.
 func (p *principal) upgraded(agent string, epoch engine.Epoch, m engine.UpgradeState) {
-	p.upgrades.Received(agent, epoch, m)
+	news := p.upgrades.Received(agent, epoch, m)
 	p.status.UpgradeChanged(agent)
-	if m.ID != "" && p.lastUpgrade.Changed(agent, m.ID+" "+m.Phase) {
+	if news {
 		p.log.Info("Agent reported its upgrade", "agent", agent, "upgrade", m.ID, "phase", m.Phase, "message", fleet.OneLine(m.Message))
 	}
 }
@@ -385,7 +384,7 @@ func (p *principal) applied(in reconcile.Input) {
 		p.sessions.takeEndReason(in.Agent)
 		p.namespaces.forget(in.Agent)
 		p.lastRefusal.Reset(in.Agent)
-		p.lastUpgrade.Reset(in.Agent)
+		p.upgrades.Forget(in.Agent)
 		p.commands.Forget(in.Agent)
 	}
 }
