@@ -105,20 +105,23 @@ func (p *Peer) continueStore() {
 		return
 	}
 	p.successor.begun = true
-	complete := true
 	for _, r := range p.orderedReplicas {
 		if r.cfg.Style != Mirror {
 			continue
 		}
-		complete = complete && (r.complete || r.unshared)
 		for _, it := range r.items {
 			it.suspect = r.outlives(it)
 		}
 	}
-	if complete && p.suspects() == 0 {
+	if p.readAll() && p.suspects() == 0 {
 		p.trustStore()
 		p.emit(Event{Type: StoreContinued, Store: p.other})
 	}
+}
+
+// readAll reports whether this side has read all objects that the other side owns.
+func (p *Peer) readAll() bool {
+	return !slices.ContainsFunc(p.orderedReplicas, func(r *replica) bool { return r.cfg.Style == Mirror && !r.complete && !r.unshared })
 }
 
 // outlives reports whether an object may be newer than what a promoted hub has received.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -77,6 +78,26 @@ func TestGeneration_AllAddressesLeadToOneHub(t *testing.T) {
 		t.Errorf("the agent now belongs to %+v", l.peer.Generation())
 	}
 	l.expect(l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: hubStore}), "event Opened")
+}
+
+func TestPromotion_HoldNamesWhatTheHubLacks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		until uint64
+		read  bool
+		want  string
+	}{
+		"one item":       {85, true, "had not received the last changes of 1 item: deletions"},
+		"two items":      {70, true, "had not received the last changes of 2 items: deletions"},
+		"not read yet":   {100, false, "may lack the last changes of objects on this cluster: deletions"},
+		"only some read": {85, false, "may lack the last changes of objects on this cluster: deletions"},
+	} {
+		l := newFollower(t, Mirror)
+		l.step(View{Scope: "s", Complete: tc.read})
+		l.welcome(promoted(tc.until))
+		if got := l.peer.storeHold().Reason; !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
 }
 
 // Another process of the agent has followed the promoted hub.
