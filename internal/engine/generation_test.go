@@ -59,7 +59,7 @@ func TestGeneration_LowerOneIsRefused(t *testing.T) {
 			continue
 		}
 		l.expectNone(got, "event Opened")
-		if bye, ok := l.last[0].(Send).Message.(Bye); !ok || bye.Code != HubSuperseded || bye.HubGeneration != 3 {
+		if bye, ok := l.last[0].(Send).Message.(Bye); !ok || bye.Code != HubSuperseded || !strings.Contains(bye.Message, "generation 3") {
 			t.Errorf("generation %d: the hub gets %+v", tc.generation, l.last[0])
 		}
 		if l.step(Begin{}); len(l.last) > 0 {
@@ -160,16 +160,6 @@ func TestMergeGenerations(t *testing.T) {
 		if got, former := MergeGenerations(tc.current, tc.former...); got != tc.want || !slices.Equal(former, tc.wantFormers) {
 			t.Errorf("%s: %+v %+v", tc.name, got, former)
 		}
-	}
-}
-
-func TestGeneration_HubLearnsWhichOneTheAgentFollows(t *testing.T) {
-	l := newOwnerSide(t, Mirror, Config{})
-	l.open(agentStore)
-	l.receive(Bye{Code: HubSuperseded, Message: "no", HubGeneration: 3})
-	closed, ok := l.last[0].(Event)
-	if !ok || closed.Type != Closed || closed.Code != HubSuperseded || closed.HubGeneration != 3 {
-		t.Errorf("%+v", l.last[0])
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Peer) closeWith(m Bye) {
 		p.writeOutage = "" // known only in a session
 	}
 	if was == opened || was == awaitingBegin {
-		p.emit(Event{Type: Closed, Code: m.Code, Message: m.Message, HubGeneration: m.HubGeneration})
+		p.emit(Event{Type: Closed, Code: m.Code, Message: m.Message})
 	}
 }
 
@@ -137,11 +137,7 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 }
 
 func (p *Peer) refuse(session uint64, code Code, message string) {
-	bye := Bye{Code: code, Message: message}
-	if code == HubSuperseded {
-		bye.HubGeneration = p.generation.Number
-	}
-	p.emit(Send{Session: session, Message: bye})
+	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
 	p.emit(CloseSession{Session: session, Code: code, Message: message})
 	p.emit(Event{Type: Refused, Code: code, Message: message})
 }
