@@ -73,9 +73,10 @@ func Run(ctx context.Context, cfg Config) error {
 		} else if refusal := h.refusal(lease); refusal != nil {
 			cfg.Log.WarnContext(ctx, "Agents are refused", "reason", refusal)
 			current.Store(&process{hub: h, lease: lease})
-			startIdle(start, cfg, client, h, lease, cancel)
+			var running atomic.Pointer[standby]
+			startIdle(start, cfg, client, h, lease, &running, cancel)
 			if h.receives(cfg) {
-				start("standby", func(ctx context.Context) error { return runStandby(ctx, cfg, client, h) })
+				start("standby", func(ctx context.Context) error { return runStandby(ctx, cfg, client, h, &running) })
 			}
 		} else {
 			p := assemble(ctx, cfg, client, h, cancel)

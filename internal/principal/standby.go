@@ -21,6 +21,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
@@ -67,8 +68,8 @@ const standbyCertificateLifetime = 24 * time.Hour
 const recordInterval = 5 * time.Second
 
 // runStandby receives the objects of the active hub while this replica holds the Lease. If it loses the Lease, it returns an
-// error, so that the process starts again.
-func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub) error {
+// error, so that the process starts again. running gets the standby.
+func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub, running *atomic.Pointer[standby]) error {
 	leading, stop := context.WithCancel(ctx)
 	defer stop()
 	began, ended := make(chan struct{}), make(chan error, 1)
@@ -78,7 +79,9 @@ func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub) err
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				close(began)
-				ended <- newStandby(cfg, client, h).run(ctx)
+				s := newStandby(cfg, client, h)
+				running.Store(s)
+				ended <- s.run(ctx)
 				stop()
 			},
 			OnStoppedLeading: func() {},
@@ -279,6 +282,20 @@ func (s *standby) recordReceived(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// metrics returns how far this standby is behind the active hub.
+func (s *standby) metrics(ctx context.Context) ([]observe.Metric, error) {
+	var now engine.Time
+	var receiving reconcile.Receiving
+	if err := s.runner.Do(ctx, func(n *reconcile.Reconciler) { now, receiving = s.runner.Now(), n.Receiving() }); err != nil {
+		return nil, err
+	}
+	since := max(receiving.EqualAt, engine.Time(s.incarnation))
+	return []observe.Metric{
+		observe.Gauge(metricPrefix+"_standby_lag_seconds", "Seconds since this standby hub was last proven to have all objects of the active hub, or since it began to receive them. Only the principal replica that receives them has it.", float64(max(0, now-since))/1000),
+		observe.Gauge(metricPrefix+"_standby_open_scopes", "Kinds of objects of which this standby hub is not proven to have all of the active hub.", float64(receiving.OpenScopes)),
+	}, nil
 }
 
 // Disconnected implements transport.Events.

@@ -48,6 +48,7 @@ type agentSync struct {
 	heapIndex int         // position in the heap; 0 if not in it
 
 	elsewhere           bool                       // hub: another replica has the session, see Elsewhere
+	equalAt             engine.Time                // standby: when all scopes were last in sync and nothing was refused
 	proven              map[engine.Key]uint64      // standby: by scope, the revision of the active hub up to which it was in sync in this session
 	live                bool                       // the session has begun
 	inSync              bool                       // Applications were in sync in this session
