@@ -288,12 +288,19 @@ func (a *agent) Received(c *transport.Conn, m engine.Message) {
 // recordGeneration stores the generation of a promoted hub before its session begins. Otherwise the next process of this agent
 // could follow the hub before it. It reports whether the session can begin.
 func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
-	if known := a.state.hub(); m.HubGeneration <= 1 || known != "" && known != m.PrincipalUID {
+	if m.HubGeneration <= 1 {
 		return true
+	}
+	need := reconcile.Memory{Generation: m.Generation()}
+	if known := a.state.hub(); known != "" && known != m.PrincipalUID {
+		if a.oneHub() {
+			return true // the core refuses this hub
+		}
+		need = reconcile.Memory{FormerGenerations: []engine.HubGeneration{m.Generation()}}
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, helloTimeout)
 	defer cancel()
-	if err := a.state.atLeast(ctx, reconcile.Memory{Generation: m.Generation()}); err != nil {
+	if err := a.state.atLeast(ctx, need); err != nil {
 		a.log.Warn("Failed to save the generation of the hub", "error", err)
 		c.CloseAfter(engine.Unavailable, "the agent failed to write its Lease: "+err.Error(), 5*time.Second)
 		return false

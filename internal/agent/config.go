@@ -76,13 +76,16 @@ type Config struct {
 	Reported func(reconcile.Report)
 }
 
+// oneHub reports whether all addresses of the hub must lead to hubs of one identity.
+func (a *agent) oneHub() bool { return len(a.cfg.Servers) > 1 }
+
 func (a *agent) nodeConfig() reconcile.Config {
 	cfg := a.cfg
 	return reconcile.Config{
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, StoreUntrusted: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands, KnownDeletions: a.state.known.Deletions, KnownHub: a.state.known.Hub, AwaitPolicy: true,
-		KnownGeneration: a.state.known.Generation, OneHub: len(cfg.Servers) > 1,
+		KnownGeneration: a.state.known.Generation, FormerGenerations: a.state.known.FormerGenerations, OneHub: a.oneHub(),
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

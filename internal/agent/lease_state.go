@@ -47,9 +47,10 @@ const (
 	deletionsAnnotation   = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
-	generationAnnotation  = kind.Prefix + "hub-generation" // HUB/NUMBER
-	hubMarkAnnotation     = kind.Prefix + "hub-mark"       // RECORD/NUMBER, of the store in hubStoreAnnotation
-	historyMarkAnnotation = kind.Prefix + "history-mark"   // number of this cluster's own mark
+	generationAnnotation  = kind.Prefix + "hub-generation"         // HUB/NUMBER
+	formerAnnotation      = kind.Prefix + "former-hub-generations" // HUB/NUMBER, separated by spaces
+	hubMarkAnnotation     = kind.Prefix + "hub-mark"               // RECORD/NUMBER, of the store in hubStoreAnnotation
+	historyMarkAnnotation = kind.Prefix + "history-mark"           // number of this cluster's own mark
 )
 
 // loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
@@ -93,6 +94,10 @@ func (m *leaseState) read(o *kind.Object) {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
+	for _, former := range strings.Fields(o.Annotation(formerAnnotation)) {
+		m.known.FormerGenerations = append(m.known.FormerGenerations, parseGeneration(former, reconcile.KnownHub{}))
+	}
+	m.known.Generation, m.known.FormerGenerations = engine.MergeGenerations(m.known.Generation, m.known.FormerGenerations...)
 	if mark := parseStore(o.Annotation(hubMarkAnnotation)); m.known.Store.UID != "" {
 		m.known.Store.Mark = engine.HistoryMark{Record: mark.UID, Number: mark.Revision}
 	}
@@ -236,12 +241,13 @@ func (m *leaseState) annotations() map[string]string {
 // hubAnnotations returns what is known of the hub, without the incarnation: a later process may have increased it.
 func hubAnnotations(known reconcile.Memory) map[string]string {
 	hub, _ := json.Marshal(known.Hub) // plain data
-	generation := ""
-	if known.Generation.Hub != "" {
-		generation = known.Generation.Hub + "/" + strconv.FormatUint(known.Generation.Number, 10)
+	var former []string
+	for _, g := range known.FormerGenerations {
+		former = append(former, formatGeneration(g))
 	}
 	return map[string]string{
-		generationAnnotation: generation,
+		generationAnnotation: formatGeneration(known.Generation),
+		formerAnnotation:     strings.Join(former, " "),
 		hubAnnotation:        string(hub),
 		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubMarkAnnotation:    formatMark(known.Store.Mark),
@@ -250,6 +256,13 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 		deletionsAnnotation:  reconcile.FormatDeletions(known.Deletions),
 		suspectAnnotation:    strconv.FormatBool(known.StoreUntrusted),
 	}
+}
+
+func formatGeneration(g engine.HubGeneration) string {
+	if g.Hub == "" {
+		return ""
+	}
+	return g.Hub + "/" + strconv.FormatUint(g.Number, 10)
 }
 
 func formatMark(mark engine.HistoryMark) string {

@@ -311,6 +311,40 @@ func TestLeaseState_StoresTheGenerationOfTheHub(t *testing.T) {
 	}
 }
 
+// The agent has a new hub, and knows the generation of the former one after a restart.
+func TestLeaseState_StoresGenerationsOfFormerHubs(t *testing.T) {
+	l := &leases{}
+	first, second := at(12, 3, 12), at(7, 3, 7)
+	first.Generation, second.Generation = engine.HubGeneration{Hub: "hub", Number: 3}, engine.HubGeneration{Hub: "new", Number: 1}
+	for _, known := range []reconcile.Memory{first, second} {
+		if err := l.recall(t).save(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := l.recall(t)
+	a := &agent{state: next, ctx: t.Context(), log: slog.New(slog.DiscardHandler)}
+	first.Generation.Number = 4 // a rebuilt hub
+	if !a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 4}) {
+		t.Error("the session does not begin")
+	}
+	if a.cfg.Servers = []string{"a", "b"}; !a.recordGeneration(nil, engine.Welcome{PrincipalUID: "refused", HubGeneration: 9}) {
+		t.Error("the core does not refuse the session")
+	}
+	next = l.recall(t)
+	if want := []engine.HubGeneration{first.Generation}; next.known.Generation != second.Generation || !slices.Equal(next.known.FormerGenerations, want) {
+		t.Errorf("known is %+v", next.known)
+	}
+	if cfg := (&agent{state: next}).nodeConfig(); !slices.Equal(cfg.FormerGenerations, next.known.FormerGenerations) {
+		t.Errorf("its core knows %+v", cfg.FormerGenerations)
+	}
+	if err := next.save(t.Context(), reconcile.Memory{Generation: engine.HubGeneration{Hub: "hub", Number: 1}}); err != nil { // of an older process
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known; got.Generation != first.Generation || !slices.Equal(got.FormerGenerations, []engine.HubGeneration{second.Generation}) {
+		t.Errorf("known is %+v", got)
+	}
+}
+
 func mark(record string, number uint64) engine.HistoryMark {
 	return engine.HistoryMark{Record: record, Number: number}
 }

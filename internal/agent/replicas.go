@@ -47,7 +47,7 @@ func (a *agent) serveReplicas(ctx context.Context, conn net.Conn) {
 // replicas returns a page, or why there is none.
 func (a *agent) replicas(ctx context.Context, r *http.Request) (page reconcile.ReplicaPage, refused string) {
 	hub, after := r.URL.Query().Get("hub"), r.URL.Query().Get("after")
-	record := audit.Record{Type: audit.Live, Action: "read replicas", Result: audit.OK}
+	record := audit.Record{Type: audit.Live, Action: "read replicas", Object: audit.Object{Resource: "replicas", Name: hub}, Result: audit.OK}
 	decided := a.policies.decided.Load()
 	switch {
 	case decided == nil:
@@ -62,7 +62,7 @@ func (a *agent) replicas(ctx context.Context, r *http.Request) (page reconcile.R
 		a.cfg.Audit.Write(record)
 		return page, refused
 	}
-	if hub != "" && after == "" {
+	if hub != "" { // otherwise objects are counted only
 		a.cfg.Audit.Write(record)
 	}
 	read := make(chan reconcile.ReplicaPage, 1) // Do can return before the core has answered

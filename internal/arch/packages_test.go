@@ -99,7 +99,7 @@ var packageRules = []packageRule{
 	{path: "internal/identity/revoke", inner: paths(core, "internal/kube", "internal/identity", "internal/identity/pki", "internal/util")},
 	{path: "internal/identity/issue", inner: paths("internal/rawjson", "internal/transport", "internal/identity", "internal/identity/pki", "internal/util")},
 
-	{path: "internal/search", inner: paths(core, "internal/agentrows", "internal/query", "internal/kube", "internal/fleet", "internal/util"), tests: paths("api"), outer: anyModule},
+	{path: "internal/search", inner: paths(core, "internal/agentrows", "internal/audit", "internal/query", "internal/kube", "internal/fleet", "internal/util"), tests: paths("api"), outer: anyModule},
 	{path: "internal/appevents", inner: paths(core, "internal/kube", "internal/observe", "internal/util")},
 	{path: "internal/appmetrics", inner: paths(core, "internal/observe")},
 

@@ -204,10 +204,7 @@ func (p *Program) takeIdentity(ctx context.Context, plan *rebuildPlan) error {
 	if info.state.Identity != plan.Identity {
 		state := info.state
 		state.Identity = plan.Identity
-		for _, a := range plan.Agents {
-			state.Generation = max(state.Generation, a.known)
-		}
-		state.Generation++ // agents do not follow the lost hub if it returns
+		state.Generation = plan.nextGeneration(state.Generation)
 		if err := info.write(ctx, state); err != nil {
 			return err
 		}

@@ -158,6 +158,11 @@ The exit code is 3 if the import would be refused. With -o json, settings has th
 			if err != nil {
 				return err
 			}
+			if hub, err := p.importHub(cmd.Context()); err == nil && s.role == roleAgent {
+				if s.auth, err = hub.authMethod(cmd.Context()); err != nil {
+					return err
+				}
+			}
 			if err := s.inspect(cmd.Context(), o.overrides); err != nil {
 				return err
 			}
@@ -273,6 +278,9 @@ func (p *Program) importAgent(ctx context.Context, args []string, o *importOptio
 	if err != nil {
 		return err
 	}
+	if spoke.auth, err = hub.authMethod(ctx); err != nil {
+		return err
+	}
 	if err := p.approve(ctx, spoke, o, "replace the agent of "+spoke.String()); err != nil {
 		return err
 	}
@@ -345,7 +353,8 @@ func (p *Program) importRevertCommand() *cobra.Command {
 		Short: "Start the existing program again",
 		Long: `Stops the new principal or, with AGENT, the new agent of a workload cluster, and waits until its pods are gone. Then it
 starts the existing program with its former number of replicas. On the hub, it also restores the cluster Secrets from
-their copies. Agent objects stay, and the existing programs do not know them.
+their copies. If a user has edited their data since the import, nothing is changed without --accept-risks. Agent
+objects stay, and the existing programs do not know them.
 
 An existing agent connects only to the existing principal. To revert an installation, revert the hub and each agent,
 in any order.`,
@@ -362,10 +371,11 @@ in any order.`,
 			if err := p.askConfirmation(fmt.Sprintf("start the existing %s of %s again", s.role, s)); err != nil {
 				return err
 			}
-			return s.revert(cmd.Context(), o.timeout, p.progress())
+			return s.revert(cmd.Context(), &o, p.progress())
 		},
 	})
 	o.addTimeout(cmd)
+	cmd.Flags().BoolVar(&o.acceptRisks, "accept-risks", false, "Continue although cluster Secrets were edited since the import. These edits are lost.")
 	return cmd
 }
 

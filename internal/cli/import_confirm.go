@@ -42,11 +42,12 @@ func (s *importSide) leftovers(ctx context.Context) ([]leftover, error) {
 	if s.role == rolePrincipal {
 		candidates = append(candidates, leftover{kind: "ConfigMap", name: identityConfigMap, resource: core("configmaps")})
 		secrets = []string{s.flag("jwt-secret-name", jwtSecret), hubPasswords}
-		if err := s.clusterSecrets(ctx); err != nil {
-			return nil, err
+		copies, err := s.kube.CoreV1().Secrets(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: backupLabel})
+		if err != nil {
+			return nil, fmt.Errorf("list copies of cluster Secrets: %w", s.explain(err))
 		}
-		for i := range s.agents {
-			secrets = append(secrets, backupName(s.agents[i].Name))
+		for i := range copies.Items { // also of Secrets that were deleted since
+			secrets = append(secrets, copies.Items[i].Name)
 		}
 	}
 	for _, name := range secrets {

@@ -26,6 +26,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/install"
 	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
@@ -43,8 +44,9 @@ type importSide struct {
 	ours *appsv1.Deployment // nil if there is none
 
 	*converted
-	mode   string          // of the agent
-	agents []corev1.Secret // cluster Secrets, on the hub
+	mode   string           // of the agent
+	agents []corev1.Secret  // cluster Secrets, on the hub
+	auth   *identity.Method // of our principal, for an agent; nil if it is not known
 }
 
 func replicas(d *appsv1.Deployment) int32 {
@@ -327,10 +329,41 @@ func (s *importSide) checkCertificate(secret string, text []byte) {
 		switch {
 		case err != nil:
 			s.add("Secret "+secret, actRefuse, "invalid certificate: %v", err)
-		case certificate.Subject.CommonName != s.agent && len(certificate.URIs) == 0:
-			s.add("Secret "+secret, actRefuse, "it names agent %q: check --agent-context", certificate.Subject.CommonName)
+		case s.auth == nil && certificate.Subject.CommonName == s.agent:
+		case s.auth == nil:
+			s.add("Secret "+secret, actWarn, "it was not checked that it names agent %s, because the new principal was not found", s.agent)
+		case s.auth.Plaintext(): // a mesh names the agent
+		default:
+			if name, err := s.auth.AgentFromCertificate(certificate); err != nil {
+				s.add("Secret "+secret, actRefuse, "the new principal does not accept it: %v", err)
+			} else if name != s.agent {
+				s.add("Secret "+secret, actRefuse, "it names agent %q: check --agent-context", name)
+			}
 		}
 	}
+}
+
+// authMethod returns how our principal finds the name of an agent in its certificate. It is nil if there is no principal yet.
+func (s *importSide) authMethod(ctx context.Context) (*identity.Method, error) {
+	if s.ours == nil {
+		return nil, nil
+	}
+	setting := commonNameMethod
+	for _, from := range s.ours.Spec.Template.Spec.Containers[0].EnvFrom {
+		if from.ConfigMapRef == nil {
+			continue
+		}
+		data, err := s.configMap(ctx, from.ConfigMapRef.Name)
+		if err != nil {
+			return nil, err
+		}
+		setting = cmp.Or(data["ARGOCD_PRINCIPAL_AUTH"], setting)
+	}
+	method, err := identity.ParseMethod(setting)
+	if err != nil {
+		return nil, fmt.Errorf("setting ARGOCD_PRINCIPAL_AUTH of the new principal: %w", err)
+	}
+	return method, nil
 }
 
 // allNamespaces reports whether the agent has Applications outside its Argo CD namespace.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -202,42 +203,98 @@ func (s *importSide) backUp(ctx context.Context, secret *corev1.Secret) error {
 	return nil
 }
 
-// restoreSecrets gives the cluster Secrets the data of their copies. A copy of a deleted Secret is not used.
-func (s *importSide) restoreSecrets(ctx context.Context) (restored int, err error) {
+// changedSecrets returns the cluster Secrets whose data differs from that of their copies, with the data of the copies. A copy
+// of a deleted Secret is not used. It returns an error if a user has edited such a Secret since the import, unless overwrite is
+// set.
+func (s *importSide) changedSecrets(ctx context.Context, overwrite bool) (changed []corev1.Secret, err error) {
 	if err := s.clusterSecrets(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
-	for i := range s.agents {
-		secret := &s.agents[i]
+	var edited []string
+	for _, secret := range s.agents {
 		copied, err := s.kube.CoreV1().Secrets(s.namespace).Get(ctx, backupName(secret.Name), metav1.GetOptions{})
 		if notFound(err) || err == nil && copied.Labels[backupLabel] != string(secret.UID) {
 			continue
 		}
 		if err != nil {
-			return restored, fmt.Errorf("get Secret %s: %w", backupName(secret.Name), s.explain(err))
+			return nil, fmt.Errorf("get Secret %s: %w", backupName(secret.Name), s.explain(err))
 		}
 		if maps.EqualFunc(secret.Data, copied.Data, bytes.Equal) {
 			continue
 		}
-		secret.Data = copied.Data
-		if _, err := s.kube.CoreV1().Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
-			return restored, fmt.Errorf("restore Secret %s: %w", secret.Name, s.explain(err))
+		if keys := editedKeys(&secret, copied.Data); len(keys) > 0 {
+			edited = append(edited, fmt.Sprintf("%s (%s)", secret.Name, strings.Join(keys, ", ")))
 		}
-		restored++
+		secret.Data = copied.Data
+		changed = append(changed, secret)
 	}
-	return restored, nil
+	if len(edited) > 0 && !overwrite {
+		return nil, fmt.Errorf("%s edited since the import, and the revert would undo that: %s. Compare them with their copies (%s), undo the edits, or set --accept-risks and make them again",
+			pluralize(len(edited), "cluster Secret"), shortList(edited, 8), backupName("NAME"))
+	}
+	return changed, nil
+}
+
+// principalManager is the field manager with which the principal applies the data of cluster Secrets.
+const principalManager = "argocd-agent-principal"
+
+// editedKeys returns the keys of a Secret that differ from its copy and have another value than the one that the principal
+// applied. It takes a key from all other field managers, until one of them changes it.
+func editedKeys(secret *corev1.Secret, copied map[string][]byte) (keys []string) {
+	owners := map[string][]string{} // field managers by key
+	for _, entry := range secret.ManagedFields {
+		var fields struct {
+			Data map[string]json.RawMessage `json:"f:data"`
+		}
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &fields) != nil {
+			continue
+		}
+		for field := range fields.Data {
+			key := strings.TrimPrefix(field, "f:")
+			owners[key] = append(owners[key], entry.Manager)
+		}
+	}
+	all := maps.Clone(copied)
+	maps.Copy(all, secret.Data)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		now, exists := secret.Data[key]
+		before, existed := copied[key]
+		if (exists != existed || !bytes.Equal(now, before)) && !slices.Equal(owners[key], []string{principalManager}) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// restoreSecrets gives the cluster Secrets the data of their copies.
+func (s *importSide) restoreSecrets(ctx context.Context, overwrite bool) (restored int, err error) {
+	changed, err := s.changedSecrets(ctx, overwrite)
+	if err != nil {
+		return 0, err
+	}
+	for i := range changed {
+		if _, err := s.kube.CoreV1().Secrets(s.namespace).Update(ctx, &changed[i], metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+			return i, fmt.Errorf("restore Secret %s: %w", changed[i].Name, s.explain(err))
+		}
+	}
+	return len(changed), nil
 }
 
 // revert stops our program and starts the existing one.
-func (s *importSide) revert(ctx context.Context, timeout time.Duration, step func(string, ...any)) error {
+func (s *importSide) revert(ctx context.Context, o *importOptions, step func(string, ...any)) error {
+	if s.role == rolePrincipal {
+		if _, err := s.changedSecrets(ctx, o.acceptRisks); err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
 	if s.ours != nil {
-		if err := s.stop(ctx, s.ours, timeout, nil); err != nil {
+		if err := s.stop(ctx, s.ours, o.timeout, nil); err != nil {
 			return err
 		}
 		step("Deployment %s is stopped", s.ours.Name)
 	}
 	if s.role == rolePrincipal {
-		restored, err := s.restoreSecrets(ctx)
+		restored, err := s.restoreSecrets(ctx, o.acceptRisks)
 		if err != nil {
 			return err
 		}

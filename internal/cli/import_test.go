@@ -1,11 +1,22 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
+	"math/big"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +29,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/existing"
@@ -291,6 +304,159 @@ func TestImport_WaitsUntilPodsAreGone(t *testing.T) {
 	}
 }
 
+// principalWrites changes the cluster Secret of agent w1 as our principal does.
+func principalWrites(t *testing.T, client *fake.Clientset, server string) *corev1.Secret {
+	t.Helper()
+	applied := corev1apply.Secret("cluster-w1", "argocd").WithData(map[string][]byte{"server": []byte(server)})
+	changed, err := client.CoreV1().Secrets("argocd").Apply(t.Context(), applied, metav1.ApplyOptions{FieldManager: principalManager, Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// A revert does not undo what users have changed since the import, unless they accept it.
+func TestImport_RevertKeepsEditsOfClusterSecrets(t *testing.T) {
+	for name, edit := range map[string]func(data map[string][]byte){
+		"server":   func(data map[string][]byte) { data["server"] = []byte("https://user?agentName=w1") },
+		"shard":    func(data map[string][]byte) { data["shard"] = []byte("3") },
+		"project":  func(data map[string][]byte) { data["project"] = []byte("other") },
+		"clusters": func(data map[string][]byte) { delete(data, "clusters") },
+	} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cluster-w1", Namespace: "argocd", UID: "secret", Labels: map[string]string{agentNameLabel: "w1", "argocd.argoproj.io/secret-type": "cluster"}},
+			Data: map[string][]byte{"server": []byte("https://old?agentName=w1"), "project": []byte("p"), "clusters": []byte("x")}}
+		s, client := importedSide(t, ourDeployment(1), secret)
+		ctx := t.Context()
+		if err := s.backUp(ctx, secret); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.stop(ctx, s.old, time.Minute, "2"); err != nil {
+			t.Fatal(err)
+		}
+		changed := principalWrites(t, client, "https://new?agentName=w1")
+		edit(changed.Data)
+		edited, err := client.CoreV1().Secrets("argocd").Update(ctx, changed, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.find(ctx); err != nil {
+			t.Fatal(err)
+		}
+		err = s.revert(ctx, &importOptions{timeout: time.Minute}, t.Logf)
+		if err == nil || !strings.Contains(err.Error(), "cluster-w1 ("+name+")") || !strings.Contains(err.Error(), "nothing was changed") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.find(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.CoreV1().Secrets("argocd").Get(ctx, "cluster-w1", metav1.GetOptions{})
+		if err != nil || replicas(s.ours) != 1 || replicas(s.old) != 0 || !maps.EqualFunc(got.Data, edited.Data, bytes.Equal) {
+			t.Errorf("%s: something was changed: %v, data %q", name, err, got.Data)
+		}
+		if err := s.revert(ctx, &importOptions{timeout: time.Minute, acceptRisks: true}, t.Logf); err != nil {
+			t.Error(err)
+		}
+		if got, err = client.CoreV1().Secrets("argocd").Get(ctx, "cluster-w1", metav1.GetOptions{}); err != nil || !maps.EqualFunc(got.Data, secret.Data, bytes.Equal) {
+			t.Errorf("%s: %v, data %q", name, err, got.Data)
+		}
+	}
+}
+
+// The certificate of an agent is checked as the new principal does it.
+func TestImport_CertificateNamesTheAgent(t *testing.T) {
+	certificate := func(cn, uri string) []byte {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: cn}}
+		if uri != "" {
+			parsed, err := url.Parse(uri)
+			if err != nil {
+				t.Fatal(err)
+			}
+			template.URIs = []*url.URL{parsed}
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	const spiffe = `mtls:uri:^spiffe://example\.org/agent/([^/]+)$`
+	for _, tc := range []struct{ method, cn, uri, want string }{
+		{commonNameMethod, "w1", "", ""},
+		{commonNameMethod, "w1", "spiffe://example.org/agent/w2", ""},
+		{commonNameMethod, "w2", "", actRefuse},
+		{commonNameMethod, "w2", "spiffe://example.org/agent/w1", actRefuse},
+		{spiffe, "any", "spiffe://example.org/agent/w1", ""},
+		{spiffe, "w1", "spiffe://example.org/agent/w2", actRefuse},
+		{spiffe, "w1", "", actRefuse},
+		{"header:x-agent:^([a-z0-9-]+)$", "w2", "", ""},
+		{"", "w1", "", ""},
+		{"", "w2", "spiffe://example.org/agent/w1", actWarn},
+	} {
+		s := &importSide{agent: "w1", converted: &converted{}}
+		if tc.method != "" {
+			ours := ourDeployment(1)
+			ours.Spec.Template.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "params"}}}}
+			hub, client := importedSide(t, ours)
+			if _, err := client.CoreV1().ConfigMaps("argocd").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "params"}, Data: map[string]string{"ARGOCD_PRINCIPAL_AUTH": tc.method}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if s.auth, err = hub.authMethod(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.checkCertificate("tls", certificate(tc.cn, tc.uri))
+		got := ""
+		if len(s.items) > 0 {
+			got = s.items[0].Action
+		}
+		if got != tc.want {
+			t.Errorf("%+v: %q", tc, s.items)
+		}
+	}
+}
+
+// Copies of cluster Secrets go, also if the Secret was deleted after the import. Other Secrets stay.
+func TestImport_LeftoversIncludeAllCopies(t *testing.T) {
+	ours := ourDeployment(1)
+	s, client := importedSide(t, ours, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "mine-before-import"}})
+	for _, name := range []string{"cluster-w1", "cluster-deleted"} {
+		if err := s.backUp(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := client.CoreV1().Secrets("argocd").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []runtime.Object
+	for i := range list.Items {
+		list.Items[i].SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+		objects = append(objects, &list.Items[i])
+	}
+	s.dynamic = dynamicfake.NewSimpleDynamicClient(scheme.Scheme, objects...)
+	if s.converted == nil {
+		s.converted = &converted{}
+	}
+	found, err := s.leftovers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range found {
+		if one.kind == "Secret" {
+			names = append(names, one.name)
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"cluster-deleted-before-import", "cluster-w1-before-import"}) {
+		t.Errorf("%q", names)
+	}
+}
+
 func TestImport_RevertRestoresReplicasAndSecrets(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cluster-w1", UID: "secret", Labels: map[string]string{agentNameLabel: "w1", "argocd.argoproj.io/secret-type": "cluster"}},
 		Data: map[string][]byte{"server": []byte("https://old?agentName=w1")}}
@@ -302,9 +468,10 @@ func TestImport_RevertRestoresReplicasAndSecrets(t *testing.T) {
 	if err := s.stop(ctx, s.old, time.Minute, "2"); err != nil {
 		t.Fatal(err)
 	}
-	changed := secret.DeepCopy()
-	changed.Data["server"], changed.Labels["env"] = []byte("https://new?agentName=w1"), "prod"
-	if _, err := client.CoreV1().Secrets("argocd").Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+	changed := principalWrites(t, client, "https://new?agentName=w1")
+	changed.Labels["env"] = "prod"
+	changed, err := client.CoreV1().Secrets("argocd").Update(ctx, changed, metav1.UpdateOptions{FieldManager: "kubectl"})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.backUp(ctx, changed); err != nil { // an import that is repeated does not replace the copy
@@ -314,7 +481,7 @@ func TestImport_RevertRestoresReplicasAndSecrets(t *testing.T) {
 		if err := s.find(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.revert(ctx, time.Minute, t.Logf); err != nil {
+		if err := s.revert(ctx, &importOptions{timeout: time.Minute}, t.Logf); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.find(ctx); err != nil {
@@ -337,7 +504,7 @@ func TestImport_RevertRestoresReplicasAndSecrets(t *testing.T) {
 	if _, err := client.CoreV1().Secrets("argocd").Create(ctx, other, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if restored, err := s.restoreSecrets(ctx); err != nil || restored != 0 {
+	if restored, err := s.restoreSecrets(ctx, true); err != nil || restored != 0 {
 		t.Errorf("%d restored, %v", restored, err)
 	}
 }

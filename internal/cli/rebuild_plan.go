@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -102,7 +103,7 @@ func (r *rebuildPlan) blocked() error {
 			unread = append(unread, a.Name)
 		}
 		if a.known > maxKnownGeneration {
-			return fmt.Errorf("agent %s has objects of generation %d, which no hub can have had: correct annotation %s on its cluster, or name it with --without", a.Name, a.known, kind.SourceGenerationAnnotation)
+			return fmt.Errorf("agent %s reports generation %d of the lost hub, which no hub can have had: correct annotation %s of objects and the generations in Lease argocd-agent on its cluster, or name it with --without", a.Name, a.known, kind.SourceGenerationAnnotation)
 		}
 		if a.withheld > 0 {
 			return fmt.Errorf("agent %s withholds %s: an AgentPolicy (liveAccess.secrets) of its cluster forbids credentials, which you can allow for the rebuild, or it has accepted another hub", a.Name, pluralize(a.withheld, "object"))
@@ -137,9 +138,13 @@ func (p *Program) planRebuild(ctx context.Context, hub *cluster, f rebuildFlags)
 		if err := plan.identify(f.identity); err != nil {
 			return err
 		}
-		return plan.each(ctx, s, func(a *rebuildAgent, ctx context.Context, s *searchClient) error {
+		err := plan.each(ctx, s, func(a *rebuildAgent, ctx context.Context, s *searchClient) error {
 			return a.readReplicas(ctx, s, plan.Identity)
 		})
+		if err != nil {
+			return err
+		}
+		return plan.readGenerations(ctx, s)
 	})
 	if err != nil {
 		return nil, err
@@ -186,14 +191,19 @@ const maxAsked = 3
 
 // each calls do for every agent that is read. If the agent cannot be asked, it counts as not read.
 func (r *rebuildPlan) each(ctx context.Context, s *searchClient, do func(*rebuildAgent, context.Context, *searchClient) error) error {
+	return r.eachIn(ctx, s, agentRead, do, func(a *rebuildAgent, reason string) { a.State, a.Detail = agentUnread, reason })
+}
+
+// eachIn calls do for every agent in a state, and failed for each one that cannot be asked.
+func (r *rebuildPlan) eachIn(ctx context.Context, s *searchClient, state string, do func(*rebuildAgent, context.Context, *searchClient) error, failed func(*rebuildAgent, string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxAsked)
 	for i := range r.Agents {
-		if a := &r.Agents[i]; a.State == agentRead {
+		if a := &r.Agents[i]; a.State == state {
 			group.Go(func() error {
 				err := do(a, ctx, s)
-				if failed, ok := errors.AsType[*searchError](err); ok && failed.code == http.StatusBadGateway {
-					a.State, a.Detail = agentUnread, failed.Message
+				if refused, ok := errors.AsType[*searchError](err); ok && refused.code == http.StatusBadGateway {
+					failed(a, refused.Message)
 					return nil
 				}
 				return err
@@ -201,6 +211,36 @@ func (r *rebuildPlan) each(ctx context.Context, s *searchClient, do func(*rebuil
 		}
 	}
 	return group.Wait()
+}
+
+// readGenerations asks autonomous agents which generation of the lost hub they followed. If one cannot be asked, the rebuild is
+// possible, because managed agents followed the same hub.
+func (r *rebuildPlan) readGenerations(ctx context.Context, s *searchClient) error {
+	ask := func(a *rebuildAgent, ctx context.Context, s *searchClient) error {
+		page, err := a.ask(ctx, s, r.Identity, "")
+		a.known = page.Generation
+		return err
+	}
+	var mu sync.Mutex
+	var unasked []string
+	err := r.eachIn(ctx, s, agentAutonomous, ask, func(a *rebuildAgent, _ string) {
+		mu.Lock()
+		defer mu.Unlock()
+		unasked = append(unasked, a.Name)
+	})
+	if slices.Sort(unasked); len(unasked) > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s not asked for the generation of the lost hub: %s. If they followed a later one than the others, they refuse this hub", pluralize(len(unasked), "autonomous agent"), shortList(unasked, 8)))
+	}
+	return err
+}
+
+// nextGeneration returns the generation of the rebuilt hub. It is later than all that agents have followed, so that they do not
+// follow the lost hub if it returns.
+func (r *rebuildPlan) nextGeneration(own uint64) uint64 {
+	for _, a := range r.Agents {
+		own = max(own, a.known)
+	}
+	return own + 1
 }
 
 func (a *rebuildAgent) ask(ctx context.Context, s *searchClient, identity, after string) (page reconcile.ReplicaPage, err error) {

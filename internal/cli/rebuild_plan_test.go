@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +129,49 @@ func TestRebuildPlan_GenerationOfAgentIsBounded(t *testing.T) {
 		if err := plan.blocked(); (err != nil && strings.Contains(err.Error(), "--without")) != blocked {
 			t.Errorf("generation %d: %v", known, err)
 		}
+	}
+}
+
+// The lost hub was promoted, and only one agent has followed it since. Agents do not follow the lost hub if it returns.
+func TestRebuildPlan_GenerationIsLaterThanThatOfTheLostHub(t *testing.T) {
+	for _, tc := range []struct {
+		own   uint64
+		known []uint64
+		want  uint64
+	}{{1, []uint64{0}, 2}, {1, []uint64{1, 5, 1}, 6}, {7, []uint64{5}, 8}} {
+		plan := &rebuildPlan{}
+		for _, known := range tc.known {
+			plan.Agents = append(plan.Agents, rebuildAgent{known: known})
+		}
+		if got := plan.nextGeneration(tc.own); got != tc.want {
+			t.Errorf("%+v: %d", tc, got)
+		}
+	}
+}
+
+// Autonomous agents are asked for the generation of the lost hub too. One that cannot be asked is named.
+func TestRebuildPlan_AsksAutonomousAgentsForTheGeneration(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/agents/auto/replicas":
+			_ = json.NewEncoder(w).Encode(reconcile.ReplicaPage{Generation: map[string]uint64{"lost": 9}[r.URL.Query().Get("hub")]})
+		case "/v1/agents/gone/replicas":
+			w.WriteHeader(http.StatusBadGateway)
+			_, _ = w.Write([]byte(`{"error":"not connected"}`))
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer server.Close()
+	plan := &rebuildPlan{Identity: "lost", Agents: []rebuildAgent{{Name: "auto", State: agentAutonomous}, {Name: "gone", State: agentAutonomous}, {Name: "w1", State: agentRead, known: 3}, {Name: "left", State: agentWithout}}}
+	if err := plan.readGenerations(t.Context(), &searchClient{base: server.URL, http: server.Client()}); err != nil {
+		t.Fatal(err)
+	}
+	if got := plan.nextGeneration(1); got != 10 {
+		t.Errorf("generation %d", got)
+	}
+	if plan.Agents[1].State != agentAutonomous || len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], "gone") {
+		t.Errorf("%+v, %q", plan.Agents[1], plan.Warnings)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -77,22 +76,16 @@ upgraded.`,
 	return cmd
 }
 
-var (
-	validUpgradeVersion    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	validUpgradeDigest     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	validUpgradeRepository = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/-]{0,254}$`)
-)
-
 // check checks the flags and returns the waves.
 func (o *upgradeOptions) check() (upgradeWaves, error) {
 	switch {
 	case o.to == "":
 		return nil, cmdline.UsageErrorf("--to is missing: set the version that agents should run, such as v0.3.0")
-	case !validUpgradeVersion.MatchString(o.to):
+	case !v1alpha1.IsImageTag(o.to):
 		return nil, cmdline.UsageErrorf("--to %q: must be a version that is also a tag, such as v0.3.0", o.to)
-	case o.digest != "" && !validUpgradeDigest.MatchString(o.digest):
+	case o.digest != "" && !v1alpha1.IsImageDigest(o.digest):
 		return nil, cmdline.UsageErrorf("--digest %q: must be sha256: and 64 hexadecimal digits", o.digest)
-	case o.repository != "" && (!validUpgradeRepository.MatchString(o.repository) || strings.LastIndexByte(o.repository, ':') > strings.LastIndexByte(o.repository, '/')):
+	case o.repository != "" && !v1alpha1.IsImageRepository(o.repository):
 		return nil, cmdline.UsageErrorf("--image %q: must be a repository without tag", o.repository)
 	case o.timeout < 10*time.Second || o.timeout > time.Hour:
 		return nil, cmdline.UsageErrorf("--timeout %s: must be 10s to 1h", o.timeout)

@@ -80,7 +80,7 @@ func upgradeClass(a *v1alpha1.Agent, to, id string) (state, reason string) {
 		return upgradeSkipped, u.Phase + " in this upgrade: " + u.Message
 	case asked && a.Status.Connected:
 		return upgradeRequested, ""
-	case sameRelease(a.Status.Version, to) && a.Status.Connected:
+	case v1alpha1.SameVersion(a.Status.Version, to) && a.Status.Connected:
 		return upgradeUpToDate, ""
 	case u == nil && a.Status.Connected:
 		return upgradeSkipped, fmt.Sprintf("release %s does not support upgrades from the hub: upgrade it with the tool that installed it", cmp.Or(a.Status.Version, "unknown"))
@@ -103,9 +103,6 @@ func upgradeClass(a *v1alpha1.Agent, to, id string) (state, reason string) {
 func upgradeHasFailed(phase string) bool {
 	return phase == v1alpha1.UpgradeRolledBack || phase == v1alpha1.UpgradeFailed || phase == v1alpha1.UpgradeRefused
 }
-
-// sameRelease reports whether two names of a version are equal, with or without v.
-func sameRelease(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }
 
 // upgradeResult is the progress of an agent that was asked.
 type upgradeResult int
@@ -135,7 +132,7 @@ func upgradeProgress(a *v1alpha1.Agent, to, id string) (result upgradeResult, st
 		return upgradeBroken, u.Phase, u.Message
 	case u.Phase != v1alpha1.UpgradeSucceeded:
 		return upgradePending, u.Phase, u.Message
-	case !sameRelease(a.Status.Version, to):
+	case !v1alpha1.SameVersion(a.Status.Version, to):
 		return upgradeBroken, v1alpha1.UpgradeFailed, "it reports version " + a.Status.Version
 	case meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionHeld):
 		return upgradeBroken, v1alpha1.UpgradeFailed, "something waits for a confirmation: run `argocd-agentctl pending`"
@@ -196,7 +193,7 @@ func (w upgradeWaves) split(plan upgradePlan) [][]string {
 func resumedID(agents []v1alpha1.Agent, to string) string {
 	id := ""
 	for i := range agents {
-		if u := agents[i].Spec.Upgrade; u != nil && sameRelease(u.Version, to) {
+		if u := agents[i].Spec.Upgrade; u != nil && v1alpha1.SameVersion(u.Version, to) {
 			id = max(id, u.ID)
 		}
 	}

@@ -71,6 +71,8 @@ type Config struct {
 	StoreUntrusted bool
 	// KnownGeneration (agent) is the latest generation of the hub that earlier processes have seen, if any.
 	KnownGeneration HubGeneration
+	// FormerGenerations (agent) are the latest generations of other hubs that earlier processes followed before.
+	FormerGenerations []HubGeneration
 	// OneHub (agent) means that all addresses of the hub must lead to hubs of one identity.
 	OneHub bool
 

@@ -65,8 +65,6 @@ type Event struct {
 
 	Revision uint64 // InSync, on the replica side: of the owner's root
 
-	HubGeneration uint64 // Closed with HubSuperseded, on the hub: the generation that the agent follows
-
 	Unshared []string // Opened: scopes of this side that the other side does not know
 }
 

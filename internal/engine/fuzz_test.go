@@ -138,7 +138,7 @@ func (s *byteSource) message() Message {
 	case 13:
 		return WriteOutage{s.pick("", "full")}
 	case 14:
-		return Bye{s.code(), "bye", int64(s.number()), s.number()}
+		return Bye{s.code(), "bye", int64(s.number())}
 	case 15:
 		return Equal{Sum{s.number(), s.number()}, many(s, func() Seen { return Seen{s.scope(), s.number()} }), s.number()}
 	}

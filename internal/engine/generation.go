@@ -12,6 +12,9 @@ import (
 // one hub at a time writes to it. A process of the agent that has not seen the newer generation does not overwrite what
 // another process wrote for it: each object records the generation that it came from.
 //
+// An agent that gets a hub of another identity remembers the generation of the former one. A new hub that takes the place of a
+// lost one needs it, because it must have a later generation: see reconcile.ReplicaPage.
+//
 // A promoted hub has another store than the one before, and names it: its predecessor, and the revision up to which it has
 // received everything of it. If the agent knows the predecessor, it trusts the new store, except for items that came from a
 // later revision. The new hub may have an older state of these, or may lack them. Their updates and deletions are held, and
@@ -31,6 +34,30 @@ func (g HubGeneration) Newer(other HubGeneration) HubGeneration {
 	return other
 }
 
+// maxFormerHubs bounds the hubs that an agent has followed before the present one and remembers.
+const maxFormerHubs = 8
+
+// MergeGenerations returns the latest known generation of the current hub, and the latest of each other hub. The hub that was
+// named last is last. If there are too many, the first ones are left out.
+func MergeGenerations(current HubGeneration, known ...HubGeneration) (HubGeneration, []HubGeneration) {
+	var former []HubGeneration
+	for _, g := range known {
+		switch {
+		case g.Hub == "":
+			continue
+		case g.Hub == current.Hub:
+			current = current.Newer(g)
+			continue
+		}
+		if i := slices.IndexFunc(former, func(f HubGeneration) bool { return f.Hub == g.Hub }); i >= 0 {
+			g = g.Newer(former[i])
+			former = slices.Delete(former, i, i+1)
+		}
+		former = append(former, g)
+	}
+	return current, former[max(0, len(former)-maxFormerHubs):]
+}
+
 // Generation returns the generation of the hub. A hub of an older release has none and was never promoted.
 func (m Welcome) Generation() HubGeneration {
 	return HubGeneration{Hub: m.PrincipalUID, Number: max(1, m.HubGeneration)}
@@ -48,11 +75,10 @@ type successor struct {
 func (p *Peer) wrongHub(m Welcome) (Code, string) {
 	known, now := p.generation, m.Generation()
 	switch {
-	case known.Hub == "":
-	case known.Hub != now.Hub && p.cfg.OneHub:
+	case known.Hub != "" && known.Hub != now.Hub && p.cfg.OneHub:
 		return WrongHub, fmt.Sprintf("this agent belongs to hub %s, and this address leads to hub %.64q; remove the address from --server-address, or set only this one to change the hub", known.Hub, now.Hub)
-	case known.Hub == now.Hub && now.Number < known.Number:
-		return HubSuperseded, fmt.Sprintf("this hub has generation %d, and a hub of generation %d has taken over", now.Number, known.Number)
+	case now.Number < p.LatestGeneration(now.Hub):
+		return HubSuperseded, fmt.Sprintf("this hub has generation %d, and a hub of generation %d has taken over", now.Number, p.LatestGeneration(now.Hub))
 	}
 	return OK, ""
 }
@@ -61,7 +87,7 @@ func (p *Peer) wrongHub(m Welcome) (Code, string) {
 // precede checkStore.
 func (p *Peer) setGeneration(m Welcome) {
 	known, now := p.generation, m.Generation()
-	p.generation = now
+	p.generation, p.former = MergeGenerations(now, append(p.FormerGenerations(), known)...)
 	switch {
 	case !p.storeUntrusted && now.Hub == known.Hub && now.Number > known.Number && m.Store.UID != p.other.UID &&
 		m.Predecessor.UID == p.other.UID:
@@ -79,20 +105,23 @@ func (p *Peer) continueStore() {
 		return
 	}
 	p.successor.begun = true
-	complete := true
 	for _, r := range p.orderedReplicas {
 		if r.cfg.Style != Mirror {
 			continue
 		}
-		complete = complete && (r.complete || r.unshared)
 		for _, it := range r.items {
 			it.suspect = r.outlives(it)
 		}
 	}
-	if complete && p.suspects() == 0 {
+	if p.readAll() && p.suspects() == 0 {
 		p.trustStore()
 		p.emit(Event{Type: StoreContinued, Store: p.other})
 	}
+}
+
+// readAll reports whether this side has read all objects that the other side owns.
+func (p *Peer) readAll() bool {
+	return !slices.ContainsFunc(p.orderedReplicas, func(r *replica) bool { return r.cfg.Style == Mirror && !r.complete && !r.unshared })
 }
 
 // outlives reports whether an object may be newer than what a promoted hub has received.
@@ -161,3 +190,12 @@ func (p *Peer) sourceGeneration() uint64 {
 
 // Generation returns the latest generation of the hub that the agent has seen.
 func (p *Peer) Generation() HubGeneration { return p.generation }
+
+// FormerGenerations returns the latest generations of other hubs that the agent followed before.
+func (p *Peer) FormerGenerations() []HubGeneration { return slices.Clone(p.former) }
+
+// LatestGeneration returns the latest generation of a hub that the agent has seen, or 0 if it has not followed this hub.
+func (p *Peer) LatestGeneration(hub string) uint64 {
+	latest, _ := MergeGenerations(HubGeneration{Hub: hub}, append(p.FormerGenerations(), p.generation)...)
+	return latest.Number
+}

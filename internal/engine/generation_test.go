@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -58,7 +59,7 @@ func TestGeneration_LowerOneIsRefused(t *testing.T) {
 			continue
 		}
 		l.expectNone(got, "event Opened")
-		if bye, ok := l.last[0].(Send).Message.(Bye); !ok || bye.Code != HubSuperseded || bye.HubGeneration != 3 {
+		if bye, ok := l.last[0].(Send).Message.(Bye); !ok || bye.Code != HubSuperseded || !strings.Contains(bye.Message, "generation 3") {
 			t.Errorf("generation %d: the hub gets %+v", tc.generation, l.last[0])
 		}
 		if l.step(Begin{}); len(l.last) > 0 {
@@ -79,6 +80,26 @@ func TestGeneration_AllAddressesLeadToOneHub(t *testing.T) {
 	l.expect(l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: hubStore}), "event Opened")
 }
 
+func TestPromotion_HoldNamesWhatTheHubLacks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		until uint64
+		read  bool
+		want  string
+	}{
+		"one item":       {85, true, "had not received the last changes of 1 item: deletions"},
+		"two items":      {70, true, "had not received the last changes of 2 items: deletions"},
+		"not read yet":   {100, false, "may lack the last changes of objects on this cluster: deletions"},
+		"only some read": {85, false, "may lack the last changes of objects on this cluster: deletions"},
+	} {
+		l := newFollower(t, Mirror)
+		l.step(View{Scope: "s", Complete: tc.read})
+		l.welcome(promoted(tc.until))
+		if got := l.peer.storeHold().Reason; !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
 // Another process of the agent has followed the promoted hub.
 func TestGeneration_IsRemembered(t *testing.T) {
 	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
@@ -89,13 +110,56 @@ func TestGeneration_IsRemembered(t *testing.T) {
 	l.expectNone(l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore}), "event Opened")
 }
 
-func TestGeneration_HubLearnsWhichOneTheAgentFollows(t *testing.T) {
-	l := newOwnerSide(t, Mirror, Config{})
-	l.open(agentStore)
-	l.receive(Bye{Code: HubSuperseded, Message: "no", HubGeneration: 3})
-	closed, ok := l.last[0].(Event)
-	if !ok || closed.Type != Closed || closed.Code != HubSuperseded || closed.HubGeneration != 3 {
-		t.Errorf("%+v", l.last[0])
+// An agent has followed another hub since. It still does not follow a hub that was superseded before.
+func TestGeneration_OfFormerHubIsRemembered(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: 3}})
+	l.expect(l.welcome(Welcome{PrincipalUID: "other", Store: promotedStore}), "event Opened")
+	l.close()
+	if got := l.peer.LatestGeneration(hubIdentity); got != 3 {
+		t.Errorf("the former hub has generation %d", got)
+	}
+	next := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, KnownGeneration: l.peer.Generation(), FormerGenerations: l.peer.FormerGenerations()})
+	for _, process := range []*peerHarness{l, next} {
+		process.expectNone(process.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: hubStore}), "event Opened")
+		process.expect(process.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 4, Store: hubStore}), "event Opened")
+		if process.peer.LatestGeneration(hubIdentity) != 4 || process.peer.LatestGeneration("other") != 1 || len(process.peer.FormerGenerations()) != 1 {
+			t.Errorf("%+v, formerly %+v", process.peer.Generation(), process.peer.FormerGenerations())
+		}
+	}
+}
+
+func TestGeneration_FormerHubsOfAnotherProcess(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration})
+	l.step(Remembered{Generation: HubGeneration{Hub: "other", Number: 1}, FormerGenerations: []HubGeneration{{Hub: hubIdentity, Number: 5}, {Hub: "third", Number: 2}}})
+	for hub, want := range map[string]uint64{hubIdentity: 5, "other": 1, "third": 2, "unknown": 0} {
+		if got := l.peer.LatestGeneration(hub); got != want {
+			t.Errorf("%s has generation %d, want %d", hub, got, want)
+		}
+	}
+}
+
+func TestMergeGenerations(t *testing.T) {
+	g := func(hub string, number uint64) HubGeneration { return HubGeneration{Hub: hub, Number: number} }
+	var many []HubGeneration
+	for i := range uint64(maxFormerHubs + 3) {
+		many = append(many, g(string(rune('a'+i)), i+1))
+	}
+	for _, tc := range []struct {
+		name        string
+		current     HubGeneration
+		former      []HubGeneration
+		want        HubGeneration
+		wantFormers []HubGeneration
+	}{
+		{"nothing", g("x", 1), nil, g("x", 1), nil},
+		{"no hub", g("x", 1), []HubGeneration{{}}, g("x", 1), nil},
+		{"a later one of the current hub", g("x", 1), []HubGeneration{g("x", 4), g("x", 2)}, g("x", 4), nil},
+		{"the latest of each hub, the last one last", g("x", 1), []HubGeneration{g("y", 4), g("z", 1), g("y", 2)}, g("x", 1), []HubGeneration{g("z", 1), g("y", 4)}},
+		{"too many", g("x", 1), many, g("x", 1), many[3:]},
+	} {
+		if got, former := MergeGenerations(tc.current, tc.former...); got != tc.want || !slices.Equal(former, tc.wantFormers) {
+			t.Errorf("%s: %+v %+v", tc.name, got, former)
+		}
 	}
 }
 

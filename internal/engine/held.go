@@ -10,9 +10,21 @@ func (p *Peer) storeHold() Held {
 		return Held{}
 	}
 	if p.successor.begun {
-		return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: fmt.Sprintf("the hub was promoted and had not received the last changes of %d items: their deletions and updates, and commands, wait for a confirmation", p.suspects())}
+		return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: fmt.Sprintf("the hub was promoted and %s: deletions and updates of what it lacks, and commands, wait for a confirmation", p.lacking())}
 	}
 	return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: "the peer's API server was restored from a backup or replaced: deletions, updates and commands wait for a confirmation"}
+}
+
+// lacking returns what a promoted hub lacks. The text of a hold is reported once, so it has a number only if that is certain.
+func (p *Peer) lacking() string {
+	switch n := p.suspects(); {
+	case n == 0 || !p.readAll():
+		return "may lack the last changes of objects on this cluster"
+	case n == 1:
+		return "had not received the last changes of 1 item"
+	default:
+		return fmt.Sprintf("had not received the last changes of %d items", n)
+	}
 }
 
 // reportHold reports a hold, or its end, to users on this side and to the hub.

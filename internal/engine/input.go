@@ -124,6 +124,8 @@ type Remembered struct {
 	Seen           []Seen
 	Generation     HubGeneration
 
+	FormerGenerations []HubGeneration // of other hubs
+
 	LaterGenerations []uint64 // as Peer.LaterGenerations returned them before the record was read
 }
 

@@ -293,7 +293,6 @@ type Bye struct {
 	Code             Code
 	Message          string
 	RetryAfterMillis int64
-	HubGeneration    uint64 // HubSuperseded, from the agent: the generation that it follows
 }
 
 // Open requests a tunnel from the agent. The engine does not handle it.

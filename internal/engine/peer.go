@@ -37,6 +37,7 @@ type Peer struct {
 
 	storeUntrusted    bool            // the other side's store is untrusted
 	generation        HubGeneration   // agent: the latest that was seen
+	former            []HubGeneration // agent: the latest of other hubs that it followed before, the last one last
 	successor         successor       // agent: store of a promoted hub
 	invented          map[uint64]bool // agent: generations on replicas that no hub had
 	recordedUntrusted bool            // the same, as in recorded
@@ -68,7 +69,7 @@ const (
 func NewPeer(cfg Config, source Source) *Peer {
 	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHolds: map[string]Held{},
-		other: cfg.KnownStore, generation: cfg.KnownGeneration, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, generation: cfg.KnownGeneration, former: cfg.FormerGenerations, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)

@@ -42,7 +42,7 @@ func (p *Peer) closeWith(m Bye) {
 		p.writeOutage = "" // known only in a session
 	}
 	if was == opened || was == awaitingBegin {
-		p.emit(Event{Type: Closed, Code: m.Code, Message: m.Message, HubGeneration: m.HubGeneration})
+		p.emit(Event{Type: Closed, Code: m.Code, Message: m.Message})
 	}
 }
 
@@ -137,11 +137,7 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 }
 
 func (p *Peer) refuse(session uint64, code Code, message string) {
-	bye := Bye{Code: code, Message: message}
-	if code == HubSuperseded {
-		bye.HubGeneration = p.generation.Number
-	}
-	p.emit(Send{Session: session, Message: bye})
+	p.emit(Send{Session: session, Message: Bye{Code: code, Message: message}})
 	p.emit(CloseSession{Session: session, Code: code, Message: message})
 	p.emit(Event{Type: Refused, Code: code, Message: message})
 }
@@ -285,9 +281,10 @@ func (p *Peer) remembered(in Remembered) {
 	if p.phase != closed {
 		return
 	}
-	if p.generation.Hub == "" || p.generation.Hub == in.Generation.Hub {
-		p.generation = p.generation.Newer(in.Generation)
+	if p.generation.Hub == "" {
+		p.generation = in.Generation
 	}
+	p.generation, p.former = MergeGenerations(p.generation, slices.Concat(p.former, in.FormerGenerations, []HubGeneration{in.Generation})...)
 	p.setInvented(in)
 	if in.Store.UID == "" {
 		return

@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 	"github.com/argocd-agent/argocd-agent/internal/util/text"
 )
 
@@ -17,6 +19,8 @@ type Upgrades struct {
 
 	mu     sync.Mutex
 	states map[string]upgradeState // by agent; at most one per open connection
+
+	reported logonce.Last[agentPhase] // ID of the upgrade
 }
 
 type upgradeState struct {
@@ -32,13 +36,14 @@ func NewUpgrades(registry *Registry, send func(agent string, epoch engine.Epoch,
 	return u
 }
 
-// Received records what an agent reported in a session, and sends it the request of its Agent.
-func (u *Upgrades) Received(agent string, epoch engine.Epoch, m engine.UpgradeState) {
+// Received records what an agent reported in a session, and sends it the request of its Agent. It reports whether this is a
+// phase of the requested upgrade that the agent has not reported before, so that a hostile agent causes few log lines.
+func (u *Upgrades) Received(agent string, epoch engine.Epoch, m engine.UpgradeState) (news bool) {
 	u.mu.Lock()
 	s := u.states[agent]
 	if s.epoch.Newer(epoch) {
 		u.mu.Unlock()
-		return
+		return false
 	}
 	if s.epoch != epoch {
 		s = upgradeState{epoch: epoch}
@@ -47,7 +52,23 @@ func (u *Upgrades) Received(agent string, epoch engine.Epoch, m engine.UpgradeSt
 	u.states[agent] = s
 	u.mu.Unlock()
 	u.request(agent)
+	object, known := u.registry.Agent(agent)
+	return known && object.Spec.Upgrade != nil && m.ID != "" && m.ID == object.Spec.Upgrade.ID &&
+		slices.Contains(upgradePhases, m.Phase) && u.reported.Changed(agentPhase{agent, m.Phase}, m.ID)
 }
+
+// Forget forgets which phases a deleted Agent has reported.
+func (u *Upgrades) Forget(agent string) {
+	for _, phase := range upgradePhases {
+		u.reported.Reset(agentPhase{agent, phase})
+	}
+}
+
+// agentPhase is a phase that an agent reported.
+type agentPhase struct{ agent, phase string }
+
+var upgradePhases = []string{v1alpha1.UpgradeRefused, v1alpha1.UpgradeWaiting, v1alpha1.UpgradePreparing, v1alpha1.UpgradeUpgrading,
+	v1alpha1.UpgradeSucceeded, v1alpha1.UpgradeRolledBack, v1alpha1.UpgradeFailed}
 
 // Closed removes what an agent reported in a session.
 func (u *Upgrades) Closed(agent string, epoch engine.Epoch) {

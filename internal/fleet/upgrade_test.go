@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -111,5 +112,35 @@ func TestStatus_ShowsUpgrade(t *testing.T) {
 	older.version = "v0"
 	if s = look(t, s, older).status(); s.Upgrade != nil || s.Version != "v0" {
 		t.Errorf("a release that does not know upgrades: %+v", s.Upgrade)
+	}
+}
+
+// An agent that reports other upgrades, other phases, or the same phases again and again, is not worth a log line.
+func TestUpgrades_EachPhaseIsNewOnce(t *testing.T) {
+	u := newUpgradeTest(t)
+	u.want(&v1alpha1.Upgrade{ID: "1", Version: "v2", Timeout: "5m"})
+	report := func(id, phase string, attempt int) (news int) {
+		if u.Received("a", engine.Epoch{Incarnation: 1, Attempt: uint64(attempt)}, engine.UpgradeState{ID: id, Phase: phase}) {
+			news++
+		}
+		return news
+	}
+	news := 0
+	for i := range 100 {
+		news += report("1", v1alpha1.UpgradePreparing, i) + report("1", v1alpha1.UpgradeUpgrading, i) + report("1", fmt.Sprint("phase", i), i) + report(fmt.Sprint("id", i), v1alpha1.UpgradeFailed, i) + report("", v1alpha1.UpgradeReady, i)
+	}
+	if news != 2 {
+		t.Errorf("%d lines", news)
+	}
+	u.want(&v1alpha1.Upgrade{ID: "2", Version: "v3", Timeout: "5m"})
+	if report("2", v1alpha1.UpgradePreparing, 100) != 1 {
+		t.Error("another upgrade is not new")
+	}
+	u.Forget("a")
+	if report("2", v1alpha1.UpgradePreparing, 100) != 1 {
+		t.Error("a new Agent of this name is not new")
+	}
+	if u.Received("unknown", engine.Epoch{}, engine.UpgradeState{ID: "2", Phase: v1alpha1.UpgradePreparing}) {
+		t.Error("an agent without an Agent is new")
 	}
 }

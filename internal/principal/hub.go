@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/hublease"
@@ -123,8 +124,8 @@ func (h hub) metric() observe.Metric {
 }
 
 // startIdle starts what a process without a principal runs. It writes nothing but the Lease of the hubs. It reads certificates, so that agents can
-// connect and get the reason, and the state of the hub.
-func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, lease *hublease.Lease, restart func(error)) {
+// connect and get the reason, and the state of the hub. running is the standby of this process, if there is one.
+func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, lease *hublease.Lease, running *atomic.Pointer[standby], restart func(error)) {
 	for _, unused := range []net.Listener{cfg.Live.Resource, cfg.Live.Redis, cfg.Search.Listener} {
 		if unused != nil {
 			_ = unused.Close()
@@ -141,7 +142,14 @@ func startIdle(start func(name string, run func(context.Context) error), cfg Con
 	if cfg.MetricsListener != nil {
 		start("metrics", func(ctx context.Context) error {
 			return observe.Serve(ctx, cfg.MetricsListener, observe.Metrics(observe.MetricsConfig{Prefix: metricPrefix, Version: cfg.Version, Commit: cfg.Commit, Date: cfg.Date,
-				Gather: func(context.Context) ([]observe.Metric, error) { return []observe.Metric{h.metric()}, nil }}))
+				Gather: func(ctx context.Context) ([]observe.Metric, error) {
+					var of []observe.Metric
+					var err error
+					if s := running.Load(); s != nil {
+						of, err = s.metrics(ctx)
+					}
+					return append(of, h.metric()), err
+				}}))
 		})
 	}
 }

@@ -73,9 +73,10 @@ func Run(ctx context.Context, cfg Config) error {
 		} else if refusal := h.refusal(lease); refusal != nil {
 			cfg.Log.WarnContext(ctx, "Agents are refused", "reason", refusal)
 			current.Store(&process{hub: h, lease: lease})
-			startIdle(start, cfg, client, h, lease, cancel)
+			var running atomic.Pointer[standby]
+			startIdle(start, cfg, client, h, lease, &running, cancel)
 			if h.receives(cfg) {
-				start("standby", func(ctx context.Context) error { return runStandby(ctx, cfg, client, h) })
+				start("standby", func(ctx context.Context) error { return runStandby(ctx, cfg, client, h, &running) })
 			}
 		} else {
 			p := assemble(ctx, cfg, client, h, cancel)
@@ -133,7 +134,6 @@ type principal struct {
 	namespaces    *namespaces
 	standbys      *standbys
 	lastRefusal   logonce.Last[string] // by agent
-	lastUpgrade   logonce.Last[string] // by agent
 	commands      *command.Auditor     // nil if there is no audit log
 
 	serving      atomic.Bool
@@ -190,7 +190,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 	}
 	if cfg.Search.Listener != nil {
 		p.search = search.New(search.Config{Settings: cfg.Search, Client: client, Namespace: cfg.Namespace, Registry: p.registry, Reconciler: p.reconciler, Ready: p.waitForInitialSync,
-			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Replicas: p.live.Replicas, Deliveries: deliveries, Log: cfg.Log, MetricPrefix: metricPrefix})
+			Others: p.replicas.Others, InSyncOf: p.live.InSyncOf, Replicas: p.live.Replicas, Deliveries: deliveries, Audit: cfg.Audit, Log: cfg.Log, MetricPrefix: metricPrefix})
 	}
 	p.watch(restart)
 	return p
@@ -336,9 +336,9 @@ func (p *principal) spreadSessions() (all []fleet.SpreadSession) {
 
 // upgraded records what an agent reported about its upgrade.
 func (p *principal) upgraded(agent string, epoch engine.Epoch, m engine.UpgradeState) {
-	p.upgrades.Received(agent, epoch, m)
+	news := p.upgrades.Received(agent, epoch, m)
 	p.status.UpgradeChanged(agent)
-	if m.ID != "" && p.lastUpgrade.Changed(agent, m.ID+" "+m.Phase) {
+	if news {
 		p.log.Info("Agent reported its upgrade", "agent", agent, "upgrade", m.ID, "phase", m.Phase, "message", fleet.OneLine(m.Message))
 	}
 }
@@ -385,7 +385,7 @@ func (p *principal) applied(in reconcile.Input) {
 		p.sessions.takeEndReason(in.Agent)
 		p.namespaces.forget(in.Agent)
 		p.lastRefusal.Reset(in.Agent)
-		p.lastUpgrade.Reset(in.Agent)
+		p.upgrades.Forget(in.Agent)
 		p.commands.Forget(in.Agent)
 	}
 }

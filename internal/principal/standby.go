@@ -19,6 +19,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
+	"github.com/argocd-agent/argocd-agent/internal/observe"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
 	"github.com/argocd-agent/argocd-agent/internal/transport/grpc"
@@ -57,11 +58,15 @@ const standbyCertificateLifetime = 24 * time.Hour
 const recordInterval = 5 * time.Second
 
 // runStandby receives the objects of the active hub while this replica holds the Lease. If it loses the Lease, it returns an
-// error, so that the process starts again.
-func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub) error {
+// error, so that the process starts again. running gets the standby.
+func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub, running *atomic.Pointer[standby]) error {
 	store := clusterLease{client, kind.Ref{Resource: kube.Leases, Namespace: cfg.Namespace, Name: standbyLeaseName}}
 	lease := &standbyLease{store: store, identity: replicaName(cfg), log: cfg.Log}
-	return lease.run(ctx, func(ctx context.Context) error { return newStandby(cfg, client, h).run(ctx) })
+	return lease.run(ctx, func(ctx context.Context) error {
+		s := newStandby(cfg, client, h)
+		running.Store(s)
+		return s.run(ctx)
+	})
 }
 
 func newStandby(cfg Config, client *kube.Client, h hub) *standby {
@@ -242,6 +247,20 @@ func (s *standby) recordReceived(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// metrics returns how far this standby is behind the active hub.
+func (s *standby) metrics(ctx context.Context) ([]observe.Metric, error) {
+	var now engine.Time
+	var receiving reconcile.Receiving
+	if err := s.runner.Do(ctx, func(n *reconcile.Reconciler) { now, receiving = s.runner.Now(), n.Receiving() }); err != nil {
+		return nil, err
+	}
+	since := max(receiving.EqualAt, engine.Time(s.incarnation))
+	return []observe.Metric{
+		observe.Gauge(metricPrefix+"_standby_lag_seconds", "Seconds since this standby hub was last proven to have all objects of the active hub, or since it began to receive them. Only the principal replica that receives them has it.", float64(max(0, now-since))/1000),
+		observe.Gauge(metricPrefix+"_standby_open_scopes", "Kinds of objects of which this standby hub is not proven to have all of the active hub.", float64(receiving.OpenScopes)),
+	}, nil
 }
 
 // Disconnected implements transport.Events.

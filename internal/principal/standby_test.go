@@ -4,7 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -150,6 +155,46 @@ func TestStandby_ReceivesObjects(t *testing.T) {
 	status := h.active.status("w1")
 	if status.Connected {
 		t.Error("an agent is connected that never was")
+	}
+}
+
+// A standby shows how far it is behind the active hub, as the reference of metrics says.
+func TestStandby_HasMetrics(t *testing.T) {
+	h := newHubPair(t)
+	h.register()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.startStandby(h.active.start("active", h.secured), func(cfg *Config) { cfg.MetricsListener = listener })
+	scrape := func() string {
+		response, err := http.Get("http://" + listener.Addr().String() + "/metrics")
+		if err != nil {
+			return ""
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return string(body)
+	}
+	eventually(t, "all objects are received", func() bool {
+		return strings.Contains(scrape(), "\nargocd_agent_principal_standby_open_scopes 0\n")
+	})
+	text := scrape()
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"argocd_agent_principal_standby_lag_seconds", "argocd_agent_principal_standby_open_scopes"} {
+		_, help, _ := strings.Cut(text, "# HELP "+name+" ")
+		help, _, _ = strings.Cut(help, "\n")
+		if row := fmt.Sprintf("| `%s` | gauge |  | %s |\n", name, help); help == "" || !strings.Contains(string(page), row) {
+			t.Errorf("docs/reference/metrics.md lacks %s", row)
+		}
+	}
+	_, lag, _ := strings.Cut(text, "\nargocd_agent_principal_standby_lag_seconds ")
+	lag, _, _ = strings.Cut(lag, "\n")
+	if seconds, err := strconv.ParseFloat(lag, 64); err != nil || seconds < 0 || seconds > 600 {
+		t.Errorf("lag %q, %v", lag, err)
 	}
 }
 

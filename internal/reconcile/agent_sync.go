@@ -48,6 +48,7 @@ type agentSync struct {
 	heapIndex int         // position in the heap; 0 if not in it
 
 	elsewhere           bool                       // hub: another replica has the session, see Elsewhere
+	equalAt             engine.Time                // standby: when all scopes were last in sync and nothing was refused
 	proven              map[engine.Key]uint64      // standby: by scope, the revision of the active hub up to which it was in sync in this session
 	live                bool                       // the session has begun
 	inSync              bool                       // Applications were in sync in this session
@@ -80,7 +81,7 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
 		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.StoreUntrusted, Tuning: n.cfg.Tuning,
-		KnownGeneration: n.cfg.KnownGeneration, OneHub: n.cfg.OneHub,
+		KnownGeneration: n.cfg.KnownGeneration, FormerGenerations: n.cfg.FormerGenerations, OneHub: n.cfg.OneHub,
 		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel,

@@ -25,6 +25,8 @@ type Memory struct {
 	Deletions      []Deletion    // Applications that were deleted for the hub, the oldest first
 	Hub            KnownHub
 	Generation     engine.HubGeneration // the latest that was seen
+
+	FormerGenerations []engine.HubGeneration // the latest of other hubs that the agent followed before
 }
 
 // KnownHub is what a managed agent needs to know of its hub to read its own replicas. It is zero before the first session.
@@ -94,7 +96,8 @@ func (n *Reconciler) Memory() Memory {
 		return Memory{}
 	}
 	other, untrusted := l.peer.Other()
-	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub(), Generation: l.peer.Generation()}
+	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub(),
+		Generation: l.peer.Generation(), FormerGenerations: l.peer.FormerGenerations()}
 }
 
 // LaterGenerations returns the generations on replicas of a spoke that are later than the one that it follows.
@@ -110,16 +113,16 @@ func (n *Reconciler) LaterGenerations() []uint64 {
 func (m Memory) With(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	deletions := withDeletions(slices.Clone(m.Deletions), other.Deletions...)
-	generation := m.Generation.Newer(other.Generation)
+	generation, former := engine.MergeGenerations(m.Generation.Newer(other.Generation), slices.Concat(m.FormerGenerations, other.FormerGenerations, []engine.HubGeneration{m.Generation, other.Generation})...)
 	if m.Store.UID != other.Store.UID {
 		if other.Store.UID == "" {
 			m.Hub = cmp.Or(other.Hub, m.Hub)
 			other = m
 		}
-		other.Commands, other.Deletions, other.Generation = commands, deletions, generation
+		other.Commands, other.Deletions, other.Generation, other.FormerGenerations = commands, deletions, generation, former
 		return other
 	}
-	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub), Generation: generation}
+	out := Memory{Store: m.Store, StoreUntrusted: m.StoreUntrusted || other.StoreUntrusted, Seen: slices.Clone(m.Seen), Commands: commands, Deletions: deletions, Hub: cmp.Or(other.Hub, m.Hub), Generation: generation, FormerGenerations: former}
 	out.Store.Revision = max(m.Store.Revision, other.Store.Revision)
 	out.Store.Mark = m.Store.Mark.Newer(other.Store.Mark)
 	for _, s := range other.Seen {
@@ -136,7 +139,7 @@ func (m Memory) With(other Memory) Memory {
 // Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
 	return m.Store == other.Store && m.Hub == other.Hub && m.Generation == other.Generation && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
-		slices.Equal(m.Deletions, other.Deletions)
+		slices.Equal(m.Deletions, other.Deletions) && slices.Equal(m.FormerGenerations, other.FormerGenerations)
 }
 
 // withCommands adds missing IDs, and drops the oldest beyond maxCommands.

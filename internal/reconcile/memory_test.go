@@ -18,7 +18,7 @@ func (p *pair) restartWith(memory Memory, behind uint64, sees ...*kind.Object) *
 	q.sides[kind.Hub] = New(p.sides[kind.Hub].cfg)
 	cfg := p.sides[kind.Spoke].cfg
 	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.StoreUntrusted, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.StoreUntrusted, memory.Commands
-	cfg.KnownDeletions, cfg.KnownHub, cfg.KnownGeneration = memory.Deletions, memory.Hub, memory.Generation
+	cfg.KnownDeletions, cfg.KnownHub, cfg.KnownGeneration, cfg.FormerGenerations = memory.Deletions, memory.Hub, memory.Generation, memory.FormerGenerations
 	q.sides[kind.Spoke] = New(cfg)
 	q.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	for _, r := range Resources() {

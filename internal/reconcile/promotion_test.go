@@ -80,12 +80,17 @@ func TestMemory_GenerationNeverGoesBack(t *testing.T) {
 	at := func(store, hub string, generation uint64) Memory {
 		return Memory{Store: engine.Store{UID: store, Revision: 5}, Generation: engine.HubGeneration{Hub: hub, Number: generation}}
 	}
+	after := func(former engine.HubGeneration, m Memory) Memory {
+		m.FormerGenerations = []engine.HubGeneration{former}
+		return m
+	}
 	for _, tc := range []struct{ was, is, want Memory }{
 		{at("h", "p", 2), at("h", "p", 1), at("h", "p", 2)},
 		{at("h", "p", 2), at("h2", "p", 1), at("h2", "p", 2)},
 		{at("h", "p", 1), at("h2", "p", 2), at("h2", "p", 2)},
 		{at("h", "p", 1), Memory{Generation: engine.HubGeneration{Hub: "p", Number: 2}}, at("h", "p", 2)},
-		{at("h", "p", 2), at("h2", "other", 1), at("h2", "other", 1)},
+		{at("h", "p", 2), at("h2", "other", 1), after(engine.HubGeneration{Hub: "p", Number: 2}, at("h2", "other", 1))},
+		{after(engine.HubGeneration{Hub: "p", Number: 3}, at("h2", "other", 1)), at("h", "p", 2), after(engine.HubGeneration{Hub: "other", Number: 1}, at("h", "p", 3))},
 		{at("h", "p", 2), Memory{}, at("h", "p", 2)},
 	} {
 		if got := tc.was.With(tc.is); !got.Equal(tc.want) {
@@ -94,5 +99,8 @@ func TestMemory_GenerationNeverGoesBack(t *testing.T) {
 	}
 	if at("h", "p", 2).Equal(at("h", "p", 1)) {
 		t.Error("two generations are equal")
+	}
+	if at("h", "p", 2).Equal(after(engine.HubGeneration{Hub: "other", Number: 1}, at("h", "p", 2))) {
+		t.Error("a former hub is forgotten")
 	}
 }

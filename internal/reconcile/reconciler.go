@@ -48,7 +48,10 @@ type Config struct {
 	KnownSeen       []engine.Seen
 	StoreUntrusted  bool
 	KnownGeneration engine.HubGeneration
-	OneHub          bool // all addresses of the hub must lead to hubs of one identity
+	// FormerGenerations are the latest generations of hubs that the agent followed before.
+	FormerGenerations []engine.HubGeneration
+
+	OneHub bool // all addresses of the hub must lead to hubs of one identity
 
 	// KnownCommands are the commands that an earlier process started.
 	KnownCommands []string
@@ -215,7 +218,8 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 		}
 	case Remembered:
 		if l := n.syncs[""]; l != nil {
-			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation, LaterGenerations: in.LaterGenerations})
+			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation,
+				FormerGenerations: in.FormerGenerations, LaterGenerations: in.LaterGenerations})
 			n.commands.remember(in.Commands)
 			n.policy.deletions = withDeletions(n.policy.deletions, in.Deletions...)
 		}

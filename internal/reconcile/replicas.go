@@ -30,7 +30,8 @@ type ReplicaPage struct {
 	Session   string         `json:"session"`             // identity of the hub with which the agent has or had its last session
 	StoreHold string         `json:"storeHold,omitempty"` // ID of the hold on that hub's store; empty if it is trusted
 	Hubs      map[string]int `json:"hubs"`                // number of replicas by identity of the hub
-	// Generation is the latest generation of the requested hub that replicas record; 0 if there is none.
+	// Generation is the latest generation of the requested hub that the agent has followed or replicas record; 0 if there is
+	// none.
 	Generation uint64    `json:"generation,omitempty"`
 	Items      []Replica `json:"items,omitempty"`
 	Next       string    `json:"next,omitempty"`     // continues after this page; empty at the end
@@ -47,7 +48,11 @@ const maxHubs = 16
 func (n *Reconciler) Replicas(identity, after string, size int, credentials bool) ReplicaPage {
 	page := ReplicaPage{Hubs: map[string]int{}}
 	l := n.syncs[""]
-	if l == nil || !l.known || l.env.Agent.Mode != kind.Managed {
+	if l == nil || n.cfg.Side != kind.Spoke {
+		return page
+	}
+	page.Generation = l.peer.LatestGeneration(identity)
+	if !l.known || l.env.Agent.Mode != kind.Managed {
 		return page
 	}
 	page.Session, page.StoreHold = l.env.PrincipalUID, l.peer.Status().StoreHoldID

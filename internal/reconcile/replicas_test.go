@@ -57,7 +57,7 @@ func TestReplicas_OfOneHub(t *testing.T) {
 	if names, withheld := namesOf(t, spoke, "principal-0", 1, true); len(names) > 0 || withheld != 1 {
 		t.Errorf("of another hub: %q, %d withheld", names, withheld)
 	}
-	for identity, want := range map[string]uint64{"principal-0": 7, "principal-1": 0} {
+	for identity, want := range map[string]uint64{"principal-0": 7, "principal-1": 1} {
 		if got := spoke.Replicas(identity, "", 1, true).Generation; got != want {
 			t.Errorf("generation of %s: %d, want %d", identity, got, want)
 		}
@@ -73,6 +73,32 @@ func TestReplicas_OfOneHub(t *testing.T) {
 	}
 	if names, _ := namesOf(t, spoke, "principal-0", 1, true); !slices.Equal(names, []string{"application foreign"}) {
 		t.Errorf("of another hub, to one with an untrusted store: %q", names)
+	}
+}
+
+// The lost hub was promoted, and no user edited anything afterwards. A new hub took its place.
+func TestReplicas_KnowTheGenerationOfTheLostHub(t *testing.T) {
+	for _, mode := range []kind.Mode{kind.Managed, kind.Autonomous} {
+		p := newPair(t, mode)
+		p.connect()
+		if mode == kind.Managed {
+			p.user(kind.Hub, projectRef("p0"), project("p0", `{}`, onlyW1))
+		}
+		p.disconnect()
+		memory := p.sides[kind.Spoke].Memory()
+		memory.Generation.Number = 5
+		p.sides[kind.Hub].cfg.PrincipalUID = "new"
+		q := p.restartWith(memory, uint64(p.stores[kind.Hub].rev))
+		q.connect()
+		spoke := q.sides[kind.Spoke]
+		for range 2 {
+			if got := spoke.Replicas("principal-1", "", 1, true).Generation; got != 5 {
+				t.Errorf("%s: generation of the lost hub: %d", mode, got)
+			}
+			q.disconnect()
+			q = q.restartWith(spoke.Memory(), uint64(p.stores[kind.Hub].rev))
+			spoke = q.sides[kind.Spoke]
+		}
 	}
 }
 

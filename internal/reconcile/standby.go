@@ -134,4 +134,35 @@ func (l *agentSync) recordProven(f engine.Event) {
 			setNote(&l.proven, engine.Key{Name: f.Scope}, f.Revision)
 		}
 	}
+	if oldest, open := l.openScopes(); open == 0 {
+		l.equalAt = max(l.equalAt, oldest)
+	}
+}
+
+// Receiving is how far a standby is behind the active hub.
+type Receiving struct {
+	EqualAt    engine.Time // when it last had all objects; 0 if not since the process started
+	OpenScopes int         // scopes that are not proven equal in this session, or have items that were not received
+}
+
+// Receiving returns how far a standby is behind. On an active hub it is zero.
+func (n *Reconciler) Receiving() Receiving {
+	l := n.syncs[""]
+	if l == nil || !n.isStandby() || n.cfg.Side != kind.Spoke {
+		return Receiving{}
+	}
+	_, open := l.openScopes()
+	return Receiving{EqualAt: l.equalAt, OpenScopes: open}
+}
+
+// openScopes returns the number of scopes that a standby has not received, and when the others were proven equal at least.
+func (l *agentSync) openScopes() (oldest engine.Time, open int) {
+	for _, s := range l.peer.Status().Scopes {
+		if !l.live || s.InSyncAt == 0 || s.Rejected+s.Held+s.Lossy+s.Diverged > 0 {
+			open++
+		} else if oldest == 0 || s.InSyncAt < oldest {
+			oldest = s.InSyncAt
+		}
+	}
+	return oldest, open
 }

@@ -200,6 +200,48 @@ func TestStandby_KnowsWhatItHasReceived(t *testing.T) {
 	}
 }
 
+// The time since everything was proven equal grows while an item is refused and while the hubs are not connected.
+func TestStandby_KnowsWhenItWasLastEqual(t *testing.T) {
+	h := newHubs(t, emptyCluster(t, 0).with(ref("w1", "a"), app("w1", "a", "default", "v1")), emptyCluster(t, 100))
+	all := len(h.sides[kind.Spoke].syncs[""].scopes)
+	expect := func(what string, equalFor engine.Time, open int) {
+		t.Helper()
+		got := h.sides[kind.Spoke].Receiving()
+		if got.OpenScopes != open || (equalFor < 0) != (got.EqualAt == 0) || equalFor >= 0 && h.now-got.EqualAt > equalFor {
+			t.Errorf("%s: equal %d ms ago, %d open scopes", what, h.now-got.EqualAt, got.OpenScopes)
+		}
+	}
+	expect("before a session", -1, all)
+	h.connect()
+	h.beat()
+	expect("in sync", 70*engine.Second, 0)
+	before := h.sides[kind.Spoke].Receiving().EqualAt
+	h.beat()
+	if h.sides[kind.Spoke].Receiving().EqualAt <= before {
+		t.Error("it was not proven again")
+	}
+	h.user(kind.Spoke, ref("w1", "b"), app("w1", "b", "default", "own")) // an Application of the standby
+	h.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+	before = h.sides[kind.Spoke].Receiving().EqualAt
+	h.beat()
+	if got := h.sides[kind.Spoke].Receiving(); got.EqualAt != before || got.OpenScopes != 1 {
+		t.Errorf("with a refused item: %+v, before %d", got, before)
+	}
+	h.removeOnSpoke(ref("w1", "b"))
+	h.settle()
+	h.beat()
+	expect("after the refused item was accepted", 70*engine.Second, 0)
+	before = h.sides[kind.Spoke].Receiving().EqualAt
+	h.disconnect()
+	h.waitSeconds(300)
+	if got := h.sides[kind.Spoke].Receiving(); got.EqualAt != before || got.OpenScopes != all {
+		t.Errorf("without a session: %+v, before %d", got, before)
+	}
+	if got := h.sides[kind.Hub].Receiving(); got != (Receiving{}) {
+		t.Errorf("the active hub: %+v", got)
+	}
+}
+
 // A hub that was active has the originals. They are updated in place, and what was deleted since is deleted there if the
 // new active hub is known to have had it. What it never received stays.
 func TestStandby_FormerActiveHubCatchesUp(t *testing.T) {

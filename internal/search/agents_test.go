@@ -2,12 +2,15 @@ package search
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/fleet/fleettest"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -288,6 +292,46 @@ func TestPage_IsServedOutsideOfAPI(t *testing.T) {
 		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", path, got)
 		}
+	}
+}
+
+// A user who reads the objects of a hub from an agent is named, whatever the audit log of the agent has.
+func TestReplicas_AuditLogNamesTheUser(t *testing.T) {
+	var out, processLog bytes.Buffer
+	log, err := audit.Open(t.Context(), audit.Config{Target: "-", Stdout: &out, Side: audit.Hub, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, api := newTestServer(t)
+	s.cfg.Audit, s.cfg.Log = log, slog.New(slog.NewTextHandler(&processLog, nil))
+	api.set(func(a *testAPI) { a.rights["root get secrets argocd/"] = true })
+	s.cfg.Replicas = func(_ context.Context, agent, _, _ string) (reconcile.ReplicaPage, error) {
+		if agent == "gone" {
+			return reconcile.ReplicaPage{}, errors.New("agent gone is not connected")
+		}
+		return reconcile.ReplicaPage{}, nil
+	}
+	get(t, s, "root", "/v1/agents/a/replicas") // counts only
+	get(t, s, "root", "/v1/agents/a/replicas?hub=u")
+	get(t, s, "root", "/v1/agents/a/replicas?hub=u&after=x")
+	get(t, s, "root", "/v1/agents/gone/replicas?hub=u")
+	get(t, s, "admin", "/v1/agents/a/replicas?hub=u")
+	log.Close()
+	var lines []string
+	for line := range strings.Lines(out.String()) {
+		var r audit.Record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s %s %s %s %s %s", r.Agent, r.Type, r.Action, r.Caller, r.CallerFrom, r.Object.Name, r.Result, r.Reason))
+	}
+	want := []string{"a live read replicas root search u ok ", "a live read replicas root search u ok ", "gone live read replicas root search u failed agent gone is not connected",
+		`a live read replicas admin search u refused user "admin" cannot get Secrets in namespace argocd`}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
+	}
+	if n := strings.Count(processLog.String(), "user=root"); n != 3 {
+		t.Errorf("the log names the user %d times:\n%s", n, processLog.String())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/audit"
 	"github.com/argocd-agent/argocd-agent/internal/fleet"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -44,6 +45,7 @@ type Config struct {
 	InSyncOf   func(ctx context.Context, address string) (map[string]int64, error)
 	Replicas   func(ctx context.Context, agent, hub, after string) (reconcile.ReplicaPage, error)
 	Deliveries *Deliveries // may be nil
+	Audit      *audit.Log  // if nil, there is no audit log
 	Log        *slog.Logger
 
 	MetricPrefix string

@@ -42,6 +42,7 @@ type Agent struct {
 	// Owned by Run.
 	jobOf  string // ID whose Job was created
 	logged logonce.One
+	wait   time.Duration // until the next step, if it is due
 }
 
 // New returns an Agent.
@@ -91,7 +92,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-a.wake:
-			case <-time.After(interval):
+			case <-time.After(a.wait):
 			}
 		}
 	}
@@ -99,6 +100,8 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // step decides and acts once. It reports whether to decide again soon.
 func (a *Agent) step(ctx context.Context) (again bool) {
+	before := a.wait
+	a.wait = interval
 	a.mu.Lock()
 	request := a.request
 	a.mu.Unlock()
@@ -112,14 +115,14 @@ func (a *Agent) step(ctx context.Context) (again bool) {
 		err = errNotFound
 	}
 	if err != nil {
-		return a.failed(ctx, request.ID, "read", err)
+		return a.failed(ctx, request.ID, "read", err, before)
 	}
 	next := view{request: request, deployment: d, version: a.cfg.Version, process: a.cfg.Process, now: time.Now(), inSync: a.cfg.InSync(ctx),
 		allowed:    func(u policy.Upgrade) error { return a.cfg.Allowed(&u) },
 		anyAllowed: func() error { return a.cfg.Allowed(nil) }}.decide()
 	if next.job && a.jobOf != d.record.ID {
 		if err := a.createJob(ctx, d); err != nil && !kube.IsRejected(err) {
-			return a.failed(ctx, d.record.ID, "create a Job for", err)
+			return a.failed(ctx, d.record.ID, "create a Job for", err, before)
 		} else if err != nil {
 			next = stores(d.record.in(v1alpha1.UpgradeFailed, "the Job that can restore the old image was not created: %v. The image was not changed", err))
 		}
@@ -129,7 +132,7 @@ func (a *Agent) step(ctx context.Context) (again bool) {
 		case kube.IsConflict(err):
 			return true // decided again with what is stored now
 		case err != nil:
-			return a.failed(ctx, next.state.ID, "change", err)
+			return a.failed(ctx, next.state.ID, "change", err, before)
 		}
 		a.cfg.Log.InfoContext(ctx, "Upgrade is in another phase", "upgrade", next.write.ID, "phase", next.write.Phase, "version", next.write.Version, "image", next.image, "message", next.write.Message)
 	}
@@ -138,16 +141,24 @@ func (a *Agent) step(ctx context.Context) (again bool) {
 	return next.again
 }
 
-var errNotFound = errors.New("not found")
+var (
+	errNotFound   = errors.New("not found")
+	errUnreadable = errors.New("correct or remove the annotation")
+)
 
-// failed logs an error, and reports one that stays until a user of the cluster changes something. All are retried.
-func (a *Agent) failed(ctx context.Context, id, action string, err error) (again bool) {
+// maxInterval bounds the wait after an error that only a user of the cluster can correct.
+const maxInterval = time.Minute
+
+// failed logs an error, and reports one that stays until a user of the cluster changes something. All are retried, these ones
+// after a longer wait than before.
+func (a *Agent) failed(ctx context.Context, id, action string, err error, waited time.Duration) (again bool) {
 	if a.logged.Changed(text.WithoutDigits(err.Error())) {
 		a.cfg.Log.WarnContext(ctx, "Failed to process the Deployment of this agent", "action", action, "deployment", a.cfg.Deployment, "error", err)
 	}
-	if !kube.IsRejected(err) && !errors.Is(err, errNotFound) {
+	if !kube.IsRejected(err) && !errors.Is(err, errNotFound) && !errors.Is(err, errUnreadable) {
 		return true
 	}
+	a.wait = min(max(2*waited, interval), maxInterval)
 	a.report(reports(id, v1alpha1.UpgradeRefused, "the agent cannot %s its Deployment %s: %v", action, a.cfg.Deployment, err).state)
 	return id != ""
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -296,6 +297,33 @@ func TestAgent_MissingPermissionsChangeNothing(t *testing.T) {
 		if p.last() != want || p.reports[len(p.reports)-1].ID != "1" || f.image != oldImage || len(f.jobs) != 0 {
 			t.Errorf("without %s: reports %+v, image %s", forbid, p.reports, f.image)
 		}
+	}
+}
+
+// Only a user can correct the record. Until then the agent reports it once, does not read the Deployment all the time, and
+// continues after the correction.
+func TestAgent_UnreadableRecordIsReportedOnce(t *testing.T) {
+	f := newFakeAPI(t)
+	f.record = "{"
+	p := f.process("v0.2.0", 1)
+	if p.step(t.Context()) || len(p.reports) != 1 || p.last() != v1alpha1.UpgradeRefused || !strings.Contains(p.reports[0].Message, "annotation") {
+		t.Fatalf("without a request: %+v", p.reports)
+	}
+	p.Received(request)
+	var waits time.Duration
+	for range 10 {
+		if !p.step(t.Context()) {
+			t.Fatal("the request is never decided")
+		}
+		waits += p.wait
+	}
+	if len(p.reports) != 2 || p.last() != v1alpha1.UpgradeRefused || p.reports[1].ID != "1" || waits < 5*time.Minute {
+		t.Errorf("10 reads in %s, reports %+v", waits, p.reports)
+	}
+	f.record = ""
+	p.step(t.Context())
+	if f.phase(t) != v1alpha1.UpgradePreparing || p.wait != interval {
+		t.Errorf("after the correction: phase %s, next read after %s", f.phase(t), p.wait)
 	}
 }
 

@@ -74,7 +74,7 @@ func (v view) decide() decision {
 		return reports(v.request.ID, v1alpha1.UpgradeRefused, "%s", refused)
 	case v.request.ID == "":
 		return reports("", v1alpha1.UpgradeReady, "")
-	case sameVersion(v.request.Version, v.version):
+	case v1alpha1.SameVersion(v.request.Version, v.version):
 		return reports(v.request.ID, v1alpha1.UpgradeSucceeded, "the agent already runs version %s", v.version)
 	case !v.inSync:
 		waiting := reports(v.request.ID, v1alpha1.UpgradeWaiting, "the agent is not in sync with the hub, so that an upgrade could not be checked")
@@ -113,10 +113,10 @@ func (v view) refused(d *deployment) string {
 			return err.Error()
 		}
 		return ""
-	case !validID.MatchString(q.ID) || !validTag.MatchString(q.Version) || q.Digest != "" && !validDigest.MatchString(q.Digest) ||
-		q.Repository != "" && !validRepository.MatchString(q.Repository) || timeout < minTimeout || timeout > maxTimeout:
+	case !validID.MatchString(q.ID) || !v1alpha1.IsImageTag(q.Version) || q.Digest != "" && !v1alpha1.IsImageDigest(q.Digest) ||
+		q.Repository != "" && !v1alpha1.IsImageRepository(q.Repository) || timeout < minTimeout || timeout > maxTimeout:
 		return fmt.Sprintf("the request of the hub is invalid: version %q, repository %q, digest %q, timeout %v", q.Version, q.Repository, q.Digest, timeout)
-	case sameVersion(q.Version, v.version):
+	case v1alpha1.SameVersion(q.Version, v.version):
 		return "" // nothing to do
 	}
 	to, from := v.target(d), parseImage(d.image())
@@ -172,7 +172,7 @@ func (v view) upgraded(d *deployment, r record) decision {
 	switch {
 	case d.image() != r.To:
 		return stores(r.in(v1alpha1.UpgradeFailed, "another client changed the image to %s", d.image()))
-	case v.process != r.Process && sameVersion(v.version, r.Version) && v.inSync:
+	case v.process != r.Process && v1alpha1.SameVersion(v.version, r.Version) && v.inSync:
 		return stores(r.in(v1alpha1.UpgradeSucceeded, "version %s is in sync with the hub", r.Version))
 	}
 	waits := reported(r)

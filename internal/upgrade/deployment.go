@@ -129,7 +129,7 @@ func decodeDeployment(raw []byte) (*deployment, error) {
 	}
 	if text := d.Annotations[annotation]; text != "" {
 		if err := json.Unmarshal([]byte(text), &d.record); err != nil {
-			return nil, fmt.Errorf("annotation %s of Deployment %s: %w", annotation, d.Name, err)
+			return nil, fmt.Errorf("annotation %s of Deployment %s: %w: %w", annotation, d.Name, err, errUnreadable)
 		}
 	}
 	return d, nil

@@ -31,15 +31,7 @@ func (i image) String() string {
 	return s
 }
 
-var (
-	validID         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$`)
-	validTag        = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
-	validDigest     = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-	validRepository = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/-]{0,254}$`)
-)
-
-// sameVersion reports whether two names of a version are equal, with or without v.
-func sameVersion(a, b string) bool { return strings.TrimPrefix(a, "v") == strings.TrimPrefix(b, "v") }
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$`)
 
 // newer reports whether a version is newer than another. If they cannot be compared, it is not.
 func newer(a, than string) bool {

@@ -102,7 +102,7 @@ func readOpen(m *pb.Open) engine.Message {
 }
 
 func readBye(m *pb.Bye) engine.Message {
-	return engine.Bye{Code: engine.Code(m.GetCode()), Message: m.GetMessage(), RetryAfterMillis: m.GetRetryAfterMillis(), HubGeneration: m.GetHubGeneration()}
+	return engine.Bye{Code: engine.Code(m.GetCode()), Message: m.GetMessage(), RetryAfterMillis: m.GetRetryAfterMillis()}
 }
 
 func readEpoch(e *pb.Epoch) engine.Epoch {

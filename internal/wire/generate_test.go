@@ -262,7 +262,6 @@ var messages = map[string]*rapid.Generator[engine.Message]{
 			Code:             engine.Code(maybeToken.Draw(t, "code")),
 			Message:          anyText.Draw(t, "message"),
 			RetryAfterMillis: anyPause.Draw(t, "retry"),
-			HubGeneration:    rapid.Uint64Range(0, maxGeneration).Draw(t, "generation"),
 		}
 	}),
 }

@@ -77,7 +77,7 @@ func generated(m engine.Message) proto.Message {
 	case engine.Open:
 		return &pb.Open{Token: m.Token, Target: m.Target}
 	case engine.Bye:
-		return &pb.Bye{Code: string(m.Code), Message: m.Message, RetryAfterMillis: m.RetryAfterMillis, HubGeneration: m.HubGeneration}
+		return &pb.Bye{Code: string(m.Code), Message: m.Message, RetryAfterMillis: m.RetryAfterMillis}
 	}
 	return nil
 }

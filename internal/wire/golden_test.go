@@ -93,7 +93,7 @@ var samples = map[string]engine.Message{
 		Digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", TimeoutMillis: 300000},
 	"confirm": engine.Confirm{Scope: "application", ID: "5f0c"},
 	"open":    engine.Open{Token: "c2VjcmV0", Target: "kubernetes"},
-	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000, HubGeneration: 3},
+	"bye":     engine.Bye{Code: engine.Superseded, Message: "a newer session of this agent exists", RetryAfterMillis: 1000},
 }
 
 // The golden files are the protocol of released builds. If one changes, peers of different releases do not understand

@@ -147,6 +147,15 @@ func TestDecode_AcceptsMissingFieldsOfAnOlderPeer(t *testing.T) {
 	}
 }
 
+// Earlier agents send the generation that they follow in field 4 of a Bye.
+func TestDecode_AcceptsByeOfEarlierAgents(t *testing.T) {
+	sent := &pb.Bye{Code: "HubSuperseded"}
+	sent.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 3))
+	if got, _, err := Decode(marshal(t, foreignEvent(t, sent))); err != nil || got != (engine.Bye{Code: engine.HubSuperseded}) {
+		t.Errorf("%#v, %v", got, err)
+	}
+}
+
 // The CloudEvents SDK wrote the event, with attributes that we do not use. See the directory interop.
 func TestDecode_AcceptsEventsOfTheSDK(t *testing.T) {
 	m, meta, err := Decode(readDump(t, "testdata/sdk.golden"))

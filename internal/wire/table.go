@@ -132,7 +132,6 @@ var table = map[protoreflect.FullName]limit{
 	"Bye.code":               {str: &shortToken},
 	"Bye.message":            {str: &messageText},
 	"Bye.retry_after_millis": {number: MaxRetryMillis},
-	"Bye.hub_generation":     {number: maxGeneration},
 }
 
 // schema has the limits of a message by field number. Unused numbers are nil.

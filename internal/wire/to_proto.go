@@ -66,7 +66,7 @@ func toProto(m engine.Message) (proto.Message, *Error) {
 	case engine.Open:
 		return &pb.Open{Token: m.Token, Target: m.Target}, nil
 	case engine.Bye:
-		return &pb.Bye{Code: string(m.Code), Message: sanitizeText(m.Message), RetryAfterMillis: min(m.RetryAfterMillis, MaxRetryMillis), HubGeneration: m.HubGeneration}, nil
+		return &pb.Bye{Code: string(m.Code), Message: sanitizeText(m.Message), RetryAfterMillis: min(m.RetryAfterMillis, MaxRetryMillis)}, nil
 	}
 	return nil, badField("event", "cannot carry a %T", m)
 }

@@ -28,8 +28,21 @@ func metricsPage(t testing.TB, principal, agent int) string {
 			b.WriteString(line)
 		}
 	}
-	return b.String()
+	return b.String() + standbyMetrics
 }
+
+// standbyMetrics is the part about a standby, which the installation of this test does not have. TestStandby_HasMetrics of
+// internal/principal compares it with what a standby answers.
+const standbyMetrics = `
+## Principal of a standby hub, port 8000
+
+It has these metrics, ` + "`" + `argocd_agent_principal_build_info` + "`" + ` and ` + "`" + `argocd_agent_principal_hub_generation` + "`" + `.
+
+| metric | type | labels | |
+|---|---|---|---|
+| ` + "`" + `argocd_agent_principal_standby_lag_seconds` + "`" + ` | gauge |  | Seconds since this standby hub was last proven to have all objects of the active hub, or since it began to receive them. Only the principal replica that receives them has it. |
+| ` + "`" + `argocd_agent_principal_standby_open_scopes` + "`" + ` | gauge |  | Kinds of objects of which this standby hub is not proven to have all of the active hub. |
+`
 
 // metrics returns the metrics of a component as rows of a table.
 func metrics(t testing.TB, port int) (lines []string) {

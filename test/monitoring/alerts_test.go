@@ -123,6 +123,8 @@ func TestAlerts_WithSeveralReplicas(t *testing.T) {
 		{"ArgoCDAgentHubWriteOutage", "a short outage", []string{`api_write_outage{instance="a"} 0x9 1x3 0x46`}, -1, ""},
 		{"ArgoCDAgentAuditLinesLost", "by one replica", []string{`audit_lines_lost_total{reason="queue",instance="a"} 0x50 5x9`, `audit_lines_lost_total{reason="queue",instance="b"} 0x60`}, 51, "{}"},
 		{"ArgoCDAgentAuditLinesLost", "long ago", []string{`audit_lines_lost_total{reason="queue",instance="a"} 7x60`}, -1, ""},
+		{"ArgoCDAgentStandbyBehind", "disconnected from the active hub", []string{`standby_lag_seconds{instance="a"} 4x9 0+60x50`}, 21, "{}"},
+		{"ArgoCDAgentStandbyBehind", "a short outage", []string{`standby_lag_seconds{instance="a"} 4x9 0+60x8 4x42`}, -1, ""},
 	} {
 		t.Run(tc.alert+", "+tc.name, func(t *testing.T) {
 			r, there := all[tc.alert]

@@ -2083,10 +2083,8 @@ type Bye struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// Pause before the agent returns; at most a day.
 	RetryAfterMillis int64 `protobuf:"varint,3,opt,name=retry_after_millis,json=retryAfterMillis,proto3" json:"retry_after_millis,omitempty"`
-	// From an agent, with code HubSuperseded: the generation that it follows.
-	HubGeneration uint64 `protobuf:"varint,4,opt,name=hub_generation,json=hubGeneration,proto3" json:"hub_generation,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Bye) Reset() {
@@ -2136,13 +2134,6 @@ func (x *Bye) GetMessage() string {
 func (x *Bye) GetRetryAfterMillis() int64 {
 	if x != nil {
 		return x.RetryAfterMillis
-	}
-	return 0
-}
-
-func (x *Bye) GetHubGeneration() uint64 {
-	if x != nil {
-		return x.HubGeneration
 	}
 	return 0
 }
@@ -2538,12 +2529,11 @@ const file_argocdagent_v1_sync_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"4\n" +
 	"\x04Open\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\"\x88\x01\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\"g\n" +
 	"\x03Bye\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12,\n" +
-	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillis\x12%\n" +
-	"\x0ehub_generation\x18\x04 \x01(\x04R\rhubGeneration2J\n" +
+	"\x12retry_after_millis\x18\x03 \x01(\x03R\x10retryAfterMillisJ\x04\b\x04\x10\x052J\n" +
 	"\x04Sync\x12B\n" +
 	"\x04Sync\x12\x1a.argocdagent.v1.CloudEvent\x1a\x1a.argocdagent.v1.CloudEvent(\x010\x01B\xbf\x01\n" +
 	"\x12com.argocdagent.v1B\tSyncProtoP\x01ZEgithub.com/argocd-agent/argocd-agent/api/argocdagent/v1;argocdagentv1\xa2\x02\x03AXX\xaa\x02\x0eArgocdagent.V1\xca\x02\x0eArgocdagent\\V1\xe2\x02\x1aArgocdagent\\V1\\GPBMetadata\xea\x02\x0fArgocdagent::V1b\x06proto3"

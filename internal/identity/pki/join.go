@@ -40,16 +40,16 @@ const (
 
 // CreateToken creates a join token. The address is the principal's, as seen from the agent's cluster. Several are separated
 // by commas.
-func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant, life time.Duration) (Token, error) {
-	t := Token{Address: address, Agent: who.Agent}
+func (h *Manager) CreateToken(ctx context.Context, address string, grant JoinGrant, life time.Duration) (Token, error) {
+	t := Token{Address: address, Agent: grant.Agent}
 	if err := checkAddresses(t); err != nil {
 		return Token{}, fmt.Errorf("address of the hub: %w", err)
 	}
-	if err := checkAgent(who.Agent); err != nil {
+	if err := checkAgent(grant.Agent); err != nil {
 		return Token{}, err
 	}
-	if who.Mode != "managed" && who.Mode != "autonomous" {
-		return Token{}, fmt.Errorf("unknown mode %.40q: use managed or autonomous", who.Mode)
+	if grant.Mode != "managed" && grant.Mode != "autonomous" {
+		return Token{}, fmt.Errorf("unknown mode %.40q: use managed or autonomous", grant.Mode)
 	}
 	if life <= 0 || life > MaxTokenLifetime {
 		return Token{}, fmt.Errorf("invalid token lifetime %s: the maximum is %s", life, MaxTokenLifetime)
@@ -61,16 +61,16 @@ func (h *Manager) CreateToken(ctx context.Context, address string, who JoinGrant
 	if !a.CanIssue() {
 		return Token{}, ErrNoKey
 	}
-	labels, err := json.Marshal(who.Labels)
+	labels, err := json.Marshal(grant.Labels)
 	if err != nil {
 		return Token{}, fmt.Errorf("encode labels: %w", err)
 	}
 	t.Pin = a.Pin()
 	t.ID, t.Secret = newTokenSecret()
 	return t, h.Secrets.Put(ctx, &Secret{
-		Name: joinPrefix + t.ID, Type: typeOpaque, Labels: map[string]string{JoinLabel: who.Agent},
+		Name: joinPrefix + t.ID, Type: typeOpaque, Labels: map[string]string{JoinLabel: grant.Agent},
 		Data: map[string][]byte{
-			hashField: []byte(hex.EncodeToString(tokenHash(t.Secret))), agentField: []byte(who.Agent), modeField: []byte(who.Mode),
+			hashField: []byte(hex.EncodeToString(tokenHash(t.Secret))), agentField: []byte(grant.Agent), modeField: []byte(grant.Mode),
 			labelsField: labels, expiresField: []byte(h.now().Add(life).UTC().Format(time.RFC3339)),
 		},
 	})
