@@ -17,6 +17,9 @@ type mutant struct {
 	onRecall   func(*memory)
 	onRegister func(*world, kind.Agent) kind.Agent
 	onReport   func(*process, engine.Event)
+
+	staysInRole       bool // processes of a hub do not end when its role changes
+	forgetsGeneration bool // agents do not record the generation of their hub
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {

@@ -1,0 +1,517 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport/route"
+)
+
+// This file is an active hub and its standby. Which one is active is in a ConfigMap of each hub. A process of a hub has the
+// role with which it started, and starts again when its hub has another one.
+
+// part is what a process of a hub does.
+type part uint8
+
+const (
+	principal part = iota // serves agents, if the hub is active
+	sender                // serves the standby, if the hub is active
+	receiver              // receives from the active hub, if the hub is the standby
+)
+
+// site is one of two hubs.
+type site struct {
+	w          *world
+	index      int // of its address, as agents know it
+	cluster    *cluster
+	principals []*process
+	sender     *process
+	receiver   *process
+	changedAt  engine.Time // when its role changed last
+}
+
+// group is two hubs with one identity.
+type group struct {
+	w              *world
+	sites          [2]*site
+	partitionUntil engine.Time // between the hubs
+
+	had   map[*cluster]map[string]bool // IDs of objects that a hub has or had
+	gone  map[*cluster]map[string]bool // ... and that were deleted there, other than by replication
+	wrote map[string]uint64            // UIDs of replicas on spokes: the generation that wrote them last
+}
+
+// addHub adds the standby.
+func (w *world) addHub() {
+	g := &group{w: w, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]bool{}, wrote: map[string]uint64{}}
+	w.group = g
+	second := newCluster(w, "hub2", "argocd")
+	second.hub = true
+	second.st.rev = 100 + uint64(w.between(0, 1_000_000))
+	w.hub.st.uid = principalUID // the identity of the group is the UID of its first hub
+	for i, c := range []*cluster{w.hub, second} {
+		s := &site{w: w, index: i, cluster: c}
+		g.sites[i] = s
+		g.had[c], g.gone[c] = map[string]bool{}, map[string]bool{}
+		if i == 0 {
+			s.principals = w.principals
+		} else {
+			for n := range w.shape.replicas {
+				s.principals = append(s.principals, &process{w: w, name: fmt.Sprintf("%s-%d", c.name, n), cluster: c})
+			}
+		}
+		for _, p := range s.principals {
+			p.site = s
+		}
+		s.sender = &process{w: w, name: c.name + "-sender", cluster: c, site: s, part: sender}
+		s.receiver = &process{w: w, name: c.name + "-receiver", cluster: c, site: s, part: receiver}
+	}
+	for _, s := range w.spokes {
+		s.follows, s.generation = w.hub, 1
+	}
+}
+
+// begin makes the second hub the standby of the first.
+func (g *group) begin() {
+	w := g.w
+	a, b := g.sites[0], g.sites[1]
+	w.install(b.cluster)
+	for _, s := range w.spokes {
+		a.cluster.create("install", kind.Agents, tree{"apiVersion": "argocd-agent.argoproj-labs.io/v1alpha1", "kind": "Agent",
+			"metadata": tree{"namespace": a.cluster.argo, "name": s.agent.Name}, "spec": tree{"mode": string(s.agent.Mode)}})
+	}
+	g.follow(b, a)
+	for _, s := range g.sites {
+		for _, p := range []*process{s.sender, s.receiver} {
+			w.after(w.between(0, second), p.start)
+		}
+	}
+	for _, p := range b.principals {
+		w.after(w.between(0, second), p.start)
+	}
+}
+
+func (s *site) processes() []*process {
+	return append([]*process{s.sender, s.receiver}, s.principals...)
+}
+
+func (s *site) other() *site { return s.w.group.sites[1-s.index] }
+
+// hub returns the state of the hub for a decision.
+func (s *site) hub() hubstate.Hub {
+	state, err := hubstate.Of(s.cluster.st.get(s.stateRef()), s.cluster.st.uid)
+	if err != nil {
+		panic(err)
+	}
+	return hubstate.Hub{ClusterUID: s.cluster.st.uid, State: state}
+}
+
+func (s *site) stateRef() kind.Ref { return ref(kind.ConfigMaps, s.cluster.argo, hubstate.ConfigMap) }
+
+func (s *site) isActive() bool { return s.hub().Role == hubstate.Active }
+
+// write stores the state of a hub. Its processes hear of it in their own time.
+func (s *site) write(who actor, next hubstate.State) {
+	before := s.hub().State
+	if before == next {
+		return
+	}
+	data := tree{"identity": next.Identity, "role": string(next.Role), "generation": strconv.FormatUint(next.Generation, 10)}
+	if next.Predecessor.UID != "" {
+		data["predecessor"] = hubstate.FormatStore(next.Predecessor)
+	}
+	t := tree{"apiVersion": "v1", "kind": "ConfigMap", "metadata": tree{"namespace": s.cluster.argo, "name": hubstate.ConfigMap}, "data": data}
+	if s.cluster.st.get(s.stateRef()) == nil {
+		_, _ = s.cluster.st.create(who, kind.ConfigMaps, encode(t))
+	} else {
+		_, _ = s.cluster.st.update(who, kind.ConfigMaps, encode(t))
+	}
+	if sameRole(before, next) {
+		return
+	}
+	s.w.tracef("%s: %s is %s, generation %d, predecessor %s", who.what, s.cluster.name, next.Role, next.Generation, hubstate.FormatStore(next.Predecessor))
+	s.changedAt = s.w.now
+	s.w.group.guardStates()
+	for _, p := range s.processes() {
+		if p.up {
+			p.later(s.cluster.watchLag(), p.reviewRole)
+		} else {
+			s.w.after(s.w.between(second, 5*second), p.start)
+		}
+	}
+}
+
+func sameRole(a, b hubstate.State) bool {
+	a.Predecessor = b.Predecessor
+	return a == b
+}
+
+// reviewRole ends a process whose hub has another state than the one with which it started.
+func (p *process) reviewRole() {
+	switch {
+	case p.w.mutant.staysInRole:
+	case p.cluster.down():
+		p.later(second, p.reviewRole)
+	case !sameRole(p.born, p.site.hub().State):
+		p.restartIn(p.w.between(second, 5*second))
+	}
+}
+
+// mayStart reports whether a process starts now: its API server is up, and the hub has the role for it.
+func (s *site) mayStart(p *process) bool {
+	if s.cluster.down() {
+		s.w.after(2*second, p.start)
+		return false
+	}
+	p.born = s.hub().State
+	return (p.part == receiver) == (p.born.Role == hubstate.Standby)
+}
+
+// principalsOf returns the principal replicas of a hub.
+func (w *world) principalsOf(c *cluster) []*process {
+	if w.group != nil {
+		for _, s := range w.group.sites {
+			if s.cluster == c {
+				return s.principals
+			}
+		}
+	}
+	return w.principals
+}
+
+func (w *world) allPrincipals() []*process {
+	if w.group == nil {
+		return w.principals
+	}
+	return append(w.group.sites[0].processes(), w.group.sites[1].processes()...)
+}
+
+func (w *world) hubs() []*cluster {
+	if w.group == nil {
+		return []*cluster{w.hub}
+	}
+	return []*cluster{w.group.sites[0].cluster, w.group.sites[1].cluster}
+}
+
+// registrations is where principals keep what they know of agents. A standby receives Agents.
+func (w *world) registrations() kind.Resource {
+	if w.group != nil {
+		return kind.Agents
+	}
+	return registrations
+}
+
+// id names an object on all hubs of a group: the UID of the first one, from which the others were made. The copy of an
+// agent's object has another one on each hub.
+func (c *cluster) id(o *kind.Object) string {
+	if c.hub && c.w.group != nil && o.Annotation(agentKey) == "" && ownedByAgent(o) {
+		return o.Annotation(sourceKey)
+	}
+	return o.UID()
+}
+
+// resources returns the resources that a process reads.
+func (p *process) resources() []kind.Resource {
+	if p.part != principal {
+		return kind.Resources(kind.StandbyKinds())
+	}
+	return p.w.resources()
+}
+
+// standbyTuning is that of the product.
+var standbyTuning = engine.Tuning{Beacon: 4 * second}
+
+func (p *process) standbyConfig(side kind.Side) reconcile.Config {
+	return reconcile.Config{Side: side, Mode: kind.Standby, Kinds: kind.StandbyKinds(), ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid,
+		PrincipalUID: p.born.Identity, Version: "sim", Tuning: standbyTuning}
+}
+
+// startSender starts what sends the objects of an active hub to its standby.
+func (p *process) startSender() {
+	cfg := p.standbyConfig(kind.Hub)
+	cfg.Generation, cfg.Predecessor = p.born.Generation, p.born.Predecessor
+	p.reconciler = reconcile.New(cfg)
+	p.registerStandby()
+}
+
+// registerStandby registers the other hub if a user has done so.
+func (p *process) registerStandby() {
+	uid := p.site.other().cluster.st.uid
+	name := hubstate.AgentName(uid)
+	if p.cluster.st.get(ref(kind.Agents, p.cluster.argo, name)) != nil {
+		p.step(reconcile.Register{Agent: kind.Agent{Name: name, Mode: kind.Standby, Mapping: kind.ByNamespace, HubNamespace: name}, KnownCluster: uid})
+	}
+}
+
+// startReceiver starts a standby.
+func (p *process) startReceiver() {
+	cfg := p.standbyConfig(kind.Spoke)
+	cfg.KnownStore, cfg.OneHub = p.born.Predecessor, true
+	cfg.KnownGeneration = engine.HubGeneration{Hub: p.born.Identity, Number: p.born.Generation}
+	p.incarnation = uint64(p.clock())
+	p.reconciler = reconcile.New(cfg)
+	p.later(p.w.between(second, 2*second), p.dial)
+}
+
+// dialOther connects a standby to the other hub, once its cluster was read.
+func (p *process) dialOther() {
+	for _, r := range p.reflectors {
+		if r.frontier == 0 {
+			p.dialling = false
+			p.later(second, p.dial)
+			return
+		}
+	}
+	s := p.site.other()
+	p.later(p.w.between(5, 200), func() {
+		if !s.sender.up || p.w.group.cutOff() || p.cluster.down() {
+			p.redial(0)
+			return
+		}
+		p.connect(&conn{w: p.w, site: s}, s.sender)
+	})
+}
+
+// persistStandby records up to which revision a standby has received everything.
+func (p *process) persistStandby() {
+	if p.part != receiver {
+		return
+	}
+	received := p.reconciler.Received()
+	if received.Revision == 0 {
+		return
+	}
+	received.Mark = engine.HistoryMark{}
+	p.changeState(func(s hubstate.State) hubstate.State { return hubstate.Received(s, received) })
+}
+
+// changeState changes the state of a standby, unless it is none any more.
+func (p *process) changeState(change func(hubstate.State) hubstate.State) {
+	p.ask(func() (*kind.Object, *apiError) {
+		if is := p.site.hub().State; is.Role == hubstate.Standby && is.Identity == p.born.Identity {
+			p.site.write(actor{what: p.name, proc: p}, change(is))
+		}
+		return nil, nil
+	}, func(*kind.Object, *apiError) {})
+}
+
+// dialHub connects an agent to the hub at the address that is next.
+func (p *process) dialHub() {
+	if p.part == receiver {
+		p.dialOther()
+		return
+	}
+	s := p.w.group.sites[p.route.Current()]
+	p.later(p.w.between(5, 200), func() {
+		to := s.accepts(p.spoke)
+		if to == nil || p.cluster.down() {
+			p.dialling = false
+			p.attempted(false, 0, route.End{})
+			return
+		}
+		c := &conn{w: p.w, spoke: p.spoke, site: s}
+		p.connect(c, to)
+		c.agent.since = p.w.now
+		if p.route.MayReturn() {
+			p.returnToFirst(c.agent)
+		}
+	})
+}
+
+// accepts returns a principal that an agent reaches at the address of a hub, or nil.
+func (s *site) accepts(agent *spoke) *process {
+	if agent.cutFrom(s) {
+		return nil
+	}
+	var up []*process
+	for _, p := range s.principals {
+		if p.up {
+			up = append(up, p)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[s.w.rng.IntN(len(up))]
+}
+
+// connect opens a connection.
+func (p *process) connect(c *conn, to *process) {
+	w := p.w
+	p.dialling = false
+	p.attempt++
+	c.agent = w.newEnd(c, p)
+	c.hub = w.newEnd(c, to)
+	c.agent.epoch = engine.Epoch{Incarnation: p.incarnation, Attempt: p.attempt}
+	w.conns = append(w.conns, c)
+	w.tracef("%s: dials %s", p.name, to.name)
+	c.agent.begin()
+	p.later(20*second, func() {
+		if c.agent.open && !c.agent.welcomed {
+			c.agent.lost()
+		}
+	})
+	to.later(w.between(2, 100), c.hub.begin)
+}
+
+// returnToFirst ends a session with another hub than the first when the first accepts sessions again.
+func (p *process) returnToFirst(e *end) {
+	p.later(engine.Time(p.route.NextReturn().Milliseconds()), func() {
+		switch {
+		case !e.open:
+		case p.w.group.sites[0].accepts(p.spoke) == nil:
+			p.returnToFirst(e)
+		default:
+			e.code = engine.Reconnect
+			e.close(0)
+			p.step(reconcile.FromPeer{Input: engine.Disconnected{Session: e.session}})
+		}
+	})
+}
+
+// ended is an agent whose connection has ended.
+func (e *end) ended(retryAfter engine.Time) {
+	if e.p.route == nil {
+		e.p.redial(retryAfter)
+		return
+	}
+	e.p.attempted(e.opened, time.Duration(e.c.w.now-e.since)*time.Millisecond, route.End{
+		WrongHub: e.code == engine.HubSuperseded || e.code == engine.WrongHub, Return: e.code == engine.Reconnect,
+		RetryAfter: time.Duration(retryAfter) * time.Millisecond})
+}
+
+// attempted plans the next attempt.
+func (p *process) attempted(opened bool, lasted time.Duration, ended route.End) {
+	pause := p.route.Next(opened, lasted, ended)
+	p.later(engine.Time(pause.Milliseconds())+1, p.dial)
+}
+
+// beginAgent reads what is known of the hub.
+func (e *end) beginAgent() {
+	if e.p.part != receiver {
+		e.atLeast = e.p.cluster.recall(leases, "agent").Generation.Number
+		e.p.readLease()
+	}
+}
+
+// historyMark returns the mark of the process's own cluster. Hubs exchange none.
+func (e *end) historyMark() engine.HistoryMark {
+	if e.c.spoke == nil {
+		return engine.HistoryMark{}
+	}
+	return e.p.historyMark(e.c.spoke)
+}
+
+// awaits records the generation of the hub before the session begins. It reports whether the message has to wait, or is
+// dropped.
+func (e *end) awaits(m engine.Welcome) bool {
+	switch {
+	case e.p.part == receiver && m.HubGeneration > e.p.born.Generation:
+		e.p.changeState(func(s hubstate.State) hubstate.State { return hubstate.FollowGeneration(s, m.HubGeneration) })
+		e.p.later(1, func() { e.giveUp() })
+		return true
+	case e.p.part == receiver || m.HubGeneration <= 1:
+		return false
+	}
+	e.ready = false
+	p := e.p
+	p.ask(func() (*kind.Object, *apiError) {
+		lease := p.cluster.recall(leases, "agent")
+		if lease.Generation = lease.generation().Newer(m.Generation()); !p.w.mutant.forgetsGeneration {
+			p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", lease)
+		}
+		return nil, nil
+	}, func(_ *kind.Object, err *apiError) {
+		if !e.open {
+			return
+		}
+		if err != nil {
+			e.giveUp()
+			return
+		}
+		e.ready = true
+		early := e.early
+		e.early = nil
+		e.handle(m)
+		for _, m := range early {
+			e.receive(m)
+		}
+	})
+	return true
+}
+
+// giveUp closes a connection for a reason outside of the core.
+func (e *end) giveUp() {
+	if e.open {
+		e.close(5 * second)
+		e.p.step(reconcile.FromPeer{Input: engine.Disconnected{Session: e.session}})
+	}
+}
+
+// generation returns the latest generation in a Lease. Before the first promotion it has none.
+func (m memory) generation() engine.HubGeneration {
+	if m.Generation.Hub == "" && m.Hub.PrincipalUID != "" {
+		return engine.HubGeneration{Hub: m.Hub.PrincipalUID, Number: 1}
+	}
+	return m.Generation
+}
+
+// name is how the hub names the agent.
+func (c *conn) name() string {
+	if c.spoke == nil {
+		return hubstate.AgentName(c.agent.p.cluster.st.uid)
+	}
+	return c.spoke.agent.Name
+}
+
+func (c *conn) cutOff() bool {
+	if c.spoke == nil {
+		return c.w.group.cutOff()
+	}
+	return c.spoke.cutOff() || c.site != nil && c.spoke.cutFrom(c.site)
+}
+
+// bus reports whether the connection loses messages.
+func (c *conn) bus() bool { return c.w.shape.bus && c.spoke != nil }
+
+func (c *conn) latency() engine.Time {
+	if c.spoke == nil {
+		return c.w.between(2, 80)
+	}
+	return c.spoke.latency()
+}
+
+func (g *group) cutOff() bool { return g.w.now < g.partitionUntil }
+
+// cutFrom reports whether an agent does not reach a hub.
+func (s *spoke) cutFrom(hub *site) bool { return s.cutOff() || s.w.now < s.cutUntil[hub.index] }
+
+// rememberAgent writes what a principal knows of an agent into its Agent. Everything else stays.
+func (c *cluster) rememberAgent(who actor, name string, m memory) {
+	o := c.st.get(ref(kind.Agents, c.argo, name))
+	if o == nil {
+		return // it was deleted, or the standby has not received it
+	}
+	t := decode(o)
+	put(t, m.KnownCluster, "status", "clusterUID")
+	put(t, tree{"uid": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "mark": m.KnownStore.Mark.Number, "untrusted": m.StoreUntrusted}, "status", "store")
+	put(t, m.Mark, "status", "mark")
+	_, _ = c.st.update(who, kind.Agents, encode(t))
+}
+
+func recallAgent(o *kind.Object) memory {
+	t := decode(o)
+	return memory{KnownCluster: digText(t, "status", "clusterUID"), StoreUntrusted: dig(t, "status", "store", "untrusted") == true, Mark: numberAt(o, "status", "mark"),
+		KnownStore: engine.Store{UID: digText(t, "status", "store", "uid"), Revision: numberAt(o, "status", "store", "revision"),
+			Mark: engine.HistoryMark{Record: digText(t, "status", "store", "record"), Number: numberAt(o, "status", "store", "mark")}}}
+}
+
+func numberAt(o *kind.Object, path ...string) uint64 {
+	n, _ := strconv.ParseUint(string(o.Get(path...)), 10, 64)
+	return n
+}
