@@ -88,6 +88,10 @@ func Demote(h Hub) State {
 	return next
 }
 
+// ErrSuperseded is returned if the active hub has a lower generation than the one that is to follow it. Agents that have
+// seen the later generation do not follow that hub, and a generation must not be used for two promotions.
+var ErrSuperseded = errors.New("the active hub has a lower generation, so that agents may not follow it")
+
 // Follow returns the state of a hub that becomes the standby of an active one. If the identities differ, the hub must be
 // empty, which the caller checks.
 func Follow(h, active Hub) (State, error) {
@@ -96,6 +100,8 @@ func Follow(h, active Hub) (State, error) {
 		return State{}, ErrSameHub
 	case active.Role != Active:
 		return State{}, &RoleError{active, Active}
+	case h.Identity == active.Identity && h.Generation > active.Generation:
+		return State{}, ErrSuperseded
 	}
 	next := State{Identity: active.Identity, Role: Standby, Generation: active.Generation, Predecessor: engine.Store{UID: active.ClusterUID}}
 	if h.Predecessor.UID == active.ClusterUID {

@@ -72,6 +72,14 @@ func TestFollow_KeepsWhatWasReceived(t *testing.T) {
 	if _, err := Follow(active, active); !errors.Is(err, ErrSameHub) {
 		t.Errorf("itself: %v", err)
 	}
+	later := State{Identity: "group", Role: Standby, Generation: 6}
+	if got, err := Follow(Hub{"b", later}, active); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("follows a hub that agents no longer follow, with the generation of an earlier promotion: %+v, %v", got, err)
+	}
+	later.Identity = "others" // generations of groups are not compared
+	if got, err := Follow(Hub{"b", later}, active); err != nil || got.Generation != 5 {
+		t.Errorf("%+v, %v", got, err)
+	}
 	active.Role = Standby
 	if _, err := Follow(Hub{"b", State{}}, active); err == nil {
 		t.Error("follows a standby")

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,10 +71,43 @@ func (l *ledger) switched(s *spoke) {
 		}
 	}
 	c := s.follows
+	view := l.w.group.views[c]
+	for uid := range view.cascade {
+		l.cascade[uid], l.cascadeAt[uid] = true, view.cascadeAt[uid]
+	}
+	for _, all := range []struct{ to, from map[string]bool }{{l.deleted, view.deleted}, {l.goneFromHub, view.goneFromHub}, {l.might, view.might}, {l.cascadeFrozen, view.cascadeFrozen}} {
+		maps.Copy(all.to, all.from)
+	}
+	for key := range view.placed {
+		if strings.HasSuffix(key, "@"+s.agent.Name) {
+			l.placed[key] = true
+		}
+	}
 	for _, r := range l.w.resources() {
 		for _, o := range c.st.list(r) {
 			l.track(c, change{ref: refOf(r, o), new: o})
 		}
+	}
+	for key := range view.left {
+		if uid, agent, _ := strings.Cut(key, "@"); agent == s.agent.Name && s.managed() {
+			l.left[key], l.gaveUp[uid] = true, true
+		}
+	}
+}
+
+// observe follows a change as if all agents followed this hub: one that will be promoted, or was and has no agents yet.
+func (g *group) observe(c *cluster, who actor, ch change) {
+	var follow []*cluster
+	for _, s := range g.w.spokes {
+		follow = append(follow, s.follows)
+		s.follows = c
+	}
+	g.views[c].track(c, ch)
+	if who.proc == nil && removal(ch) {
+		g.views[c].deletedByUser(c, ch)
+	}
+	for i, s := range g.w.spokes {
+		s.follows = follow[i]
 	}
 }
 
@@ -95,13 +129,17 @@ func (l *ledger) concerns(c *cluster, ch change) bool {
 func (g *group) changed(c *cluster, who actor, ch change) bool {
 	byReceiver := who.proc != nil && who.proc.part == receiver
 	if c.hub {
+		g.observe(c, who, ch)
 		if byReceiver && ch.ref != who.proc.site.stateRef() {
 			g.guardReceiver(c, who, ch)
 		}
 		switch {
 		case ch.new != nil && (!ch.new.IsDeleting() || byReceiver):
 			g.had[c][origin(ch.new)] = true
-			delete(g.gone[c], origin(ch.new))
+			if g.gone[c][origin(ch.new)] {
+				delete(g.gone[c], origin(ch.new))
+				g.back[origin(ch.new)] = g.w.now
+			}
 		case !byReceiver:
 			g.gone[c][origin(ch.old)] = true
 		}
@@ -140,7 +178,7 @@ func (g *group) guardReceiver(c *cluster, who actor, ch change) {
 	}
 	switch {
 	case ch.new == nil || removal(ch):
-		if id := origin(ch.old); !g.gone[other][id] && !ch.old.IsDeleting() {
+		if id := origin(ch.old); !g.gone[other][id] && !ch.old.IsDeleting() && !g.recently(id) {
 			bad("deletes what the active hub has not deleted:")
 		}
 	case ch.old == nil:
@@ -150,6 +188,15 @@ func (g *group) guardReceiver(c *cluster, who actor, ch change) {
 	case origin(ch.old) != origin(ch.new) && !g.had[other][origin(ch.old)] && !g.installed(ch) && !sameBody(ch.old, ch.new):
 		bad("replaces an object of this hub:")
 	}
+}
+
+// recently reports whether an object is back on a hub since a short time, so that the other one may still remove it.
+func (g *group) recently(id string) bool {
+	at, back := g.back[id]
+	for _, c := range g.w.hubs() {
+		at = max(at, c.downUntil, c.faultUntil, c.lagUntil+c.lag)
+	}
+	return back && g.w.now-max(at, g.partitionUntil) <= minute
 }
 
 // origin is the UID of the first object from which those of the hubs were made: of a hub, or of an agent.
@@ -256,6 +303,9 @@ func comparable(t tree) string {
 	}
 	out := tree{}
 	for key, v := range t {
+		if key == "operation" && infoOf(v, "argocd-agent/command") == "" && infoOf(v, "argocd-agent/mirror") == "" {
+			continue // without a name it could run twice, so it stays where it is
+		}
 		if key != "metadata" {
 			out[key] = v
 		}

@@ -41,14 +41,16 @@ type group struct {
 	sites          [2]*site
 	partitionUntil engine.Time // between the hubs
 
+	views map[*cluster]*ledger         // what each hub would publish, if all agents followed it
 	had   map[*cluster]map[string]bool // IDs of objects that a hub has or had
 	gone  map[*cluster]map[string]bool // ... and that were deleted there, other than by replication
+	back  map[string]engine.Time       // ... and are there again
 	wrote map[string]uint64            // UIDs of replicas on spokes: the generation that wrote them last
 }
 
 // addHub adds the standby.
 func (w *world) addHub() {
-	g := &group{w: w, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]bool{}, wrote: map[string]uint64{}}
+	g := &group{w: w, views: map[*cluster]*ledger{}, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]bool{}, back: map[string]engine.Time{}, wrote: map[string]uint64{}}
 	w.group = g
 	second := newCluster(w, "hub2", "argocd")
 	second.hub = true
@@ -57,6 +59,7 @@ func (w *world) addHub() {
 	for i, c := range []*cluster{w.hub, second} {
 		s := &site{w: w, index: i, cluster: c}
 		g.sites[i] = s
+		g.views[c] = newLedger(w)
 		g.had[c], g.gone[c] = map[string]bool{}, map[string]bool{}
 		if i == 0 {
 			s.principals = w.principals

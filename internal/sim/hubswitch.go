@@ -207,18 +207,29 @@ func crashOnHub(w *world, a action) {
 
 // resolve is an operator who makes one hub active and the other one its standby.
 func (g *group) resolve() {
-	a, b := g.sites[0], g.sites[1]
-	if b.hub().Generation > a.hub().Generation && b.isActive() || !a.isActive() && g.activeSite() == b {
-		a, b = b, a
+	a := g.activeSite()
+	if latest := g.latest(); latest != nil {
+		a = latest
 	}
-	if !a.isActive() && b.isActive() {
-		a, b = b, a
-	}
-	if !a.isActive() {
+	b := a.other()
+	if !a.isActive() || a.hub().Generation < b.hub().Generation {
+		g.demote(a)
+		g.demote(b)
 		g.promote(a, false)
 	}
 	g.use(a)
 	g.follow(b, a)
+}
+
+// latest returns the active hub with the latest generation, or nil.
+func (g *group) latest() *site {
+	var found *site
+	for _, s := range g.sites {
+		if s.isActive() && (found == nil || s.hub().Generation > found.hub().Generation) {
+			found = s
+		}
+	}
+	return found
 }
 
 // heal ends the faults between hubs, and has an operator resolve what is left.
