@@ -234,7 +234,7 @@ func (d *differ) hubs(g *group) {
 	for _, r := range g.w.resources() {
 		for _, o := range active.cluster.st.list(r) {
 			if shared(r, o) {
-				d.sameOnStandby(g, active.cluster, standby.cluster, refOf(r, o), o)
+				d.sameOnStandby(g, active, standby, refOf(r, o), o)
 			}
 		}
 		for _, o := range standby.cluster.st.list(r) {
@@ -270,18 +270,17 @@ func (g *group) mayStay(active, standby *site, o *kind.Object) bool {
 }
 
 // sameOnStandby compares an object of the active hub with that of the standby.
-func (d *differ) sameOnStandby(g *group, active, standby *cluster, r kind.Ref, o *kind.Object) {
-	copied := standby.st.get(r)
+func (d *differ) sameOnStandby(g *group, active, standby *site, r kind.Ref, o *kind.Object) {
+	copied := standby.cluster.st.get(r)
 	if copied == nil {
-		d.add("%s is missing on the standby %s", short(r), standby.name)
+		d.add("%s is missing on the standby %s", short(r), standby.cluster.name)
 		return
 	}
-	if origin(copied) != origin(o) && !g.had[active][origin(copied)] && copied.Annotation(standbyKey) == "" {
-		return // an object of the standby itself, which is refused
+	if origin(copied) != origin(o) && g.mayStay(active, standby, copied) {
+		return // an object of the standby itself, which is not replaced
 	}
-	a, b := comparable(decode(o)), comparable(decode(copied))
-	if a != b {
-		d.add("%s is %s, and %s on the standby %s", short(r), a, b, standby.name)
+	if a, b := comparable(decode(o)), comparable(decode(copied)); a != b {
+		d.add("%s is %s, and %s on the standby %s", short(r), a, b, standby.cluster.name)
 	}
 }
 

@@ -232,6 +232,9 @@ func (g *group) latest() *site {
 	return found
 }
 
+// resolved is when the last switch has ended after the faults have stopped.
+const resolved = 2 * minute
+
 // heal ends the faults between hubs, and has an operator resolve what is left.
 func (g *group) heal() {
 	g.partitionUntil = min(g.partitionUntil, g.w.now)
@@ -244,6 +247,7 @@ func (g *group) heal() {
 		}
 	}
 	g.w.after(5*second, g.resolve)
+	g.w.after(resolved, g.resolve) // what was begun before has ended
 }
 
 // standbys returns the names under which hubs are registered on each other.
@@ -267,7 +271,7 @@ func (s *shape) withTwoHubs() {
 // stores, changed registrations and settings, other releases.
 func twoHubActions() []actionType {
 	left := map[string]bool{"change ApplicationSet": true, "rolling sync": true, "hub restored": true, "spoke restored": true, "spoke emptied": true, "hub emptied": true,
-		"clone of an agent": true, "clone in another cluster": true, "principal crash": true, "all principals down": true}
+		"clone in another cluster": true, "principal crash": true, "all principals down": true}
 	var out []actionType
 	for _, list := range [][]actionType{hubActions, spokeActions, faultActions, groupActions} {
 		for _, a := range list {

@@ -291,6 +291,7 @@ func (p *process) startAgent() {
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub}
 	if p.w.group != nil {
 		cfg.KnownGeneration, cfg.OneHub = m.generation(), true
+		p.generation = max(1, m.generation().Number)
 		p.route = route.New(len(p.w.group.sites), p.w.rng.Float64)
 	}
 	p.reconciler = reconcile.New(cfg)

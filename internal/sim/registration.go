@@ -184,6 +184,9 @@ func (w *world) unseen() engine.Time {
 	if slices.ContainsFunc(w.spokes, func(s *spoke) bool { return s.modeChanged }) {
 		return 5 * minute
 	}
+	if w.group != nil {
+		return resolved + minute
+	}
 	return 0
 }
 
