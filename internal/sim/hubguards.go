@@ -38,10 +38,10 @@ func (g *group) guardSend(e *end, m engine.Message) {
 
 // opened is a session as the agent sees it.
 func (g *group) opened(p *process, f engine.Event) {
-	now := max(1, f.Welcome.HubGeneration)
+	now := uint64(0)
 	for _, id := range sortedIDs(p.conns) {
 		e := p.conns[id]
-		e.opened = true
+		e.opened, now = true, e.other().p.born.Generation
 		g.w.check(now >= e.atLeast, "%s follows a hub of generation %d, and its Lease has %d", p.name, now, e.atLeast)
 	}
 	g.w.check(now >= p.generation, "%s follows a hub of generation %d after one of generation %d", p.name, now, p.generation)
@@ -293,6 +293,7 @@ func comparable(t tree) string {
 			annotations[key] = v
 		}
 	}
+	cut(t, "status", "reconciledAt") // moves with every comparison of Argo CD
 	kept := tree{"annotations": annotations, "deleting": metadata["deletionTimestamp"] != nil}
 	if labels := digTree(metadata, "labels"); len(labels) > 0 {
 		kept["labels"] = labels

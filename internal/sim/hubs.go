@@ -172,6 +172,9 @@ func (s *site) mayStart(p *process) bool {
 		return false
 	}
 	p.born = s.hub().State
+	if s.w.mutant.servesAlways && p.part == principal {
+		return true
+	}
 	return (p.part == receiver) == (p.born.Role == hubstate.Standby)
 }
 
@@ -425,9 +428,8 @@ func (e *end) awaits(m engine.Welcome) bool {
 	p := e.p
 	p.ask(func() (*kind.Object, *apiError) {
 		lease := p.cluster.recall(leases, "agent")
-		if lease.Generation = lease.generation().Newer(m.Generation()); !p.w.mutant.forgetsGeneration {
-			p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", lease)
-		}
+		lease.Generation = lease.generation().Newer(m.Generation())
+		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", lease)
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
 		if !e.open {

@@ -261,6 +261,9 @@ func (g *group) standbys() []string {
 // hubsShare is in how many percent of the seeds there are two hubs.
 const hubsShare = 15
 
+// hasTwoHubs reports whether the world of a seed has two hubs.
+func (s Seed) hasTwoHubs() bool { return seeded(s.Number, 7).IntN(100) < hubsShare }
+
 // withTwoHubs makes a world one with two hubs.
 func (s *shape) withTwoHubs() {
 	s.hubs, s.elsewhere, s.watchByNamespace = true, false, false

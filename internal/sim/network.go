@@ -234,6 +234,7 @@ func (e *end) receive(m engine.Message) {
 		e.early = append(e.early, m)
 		return
 	}
+	m = e.c.w.mutant.received(e.p, m)
 	if _, ok := m.(engine.Welcome); ok {
 		e.p.failures = 0
 		e.welcomed = true

@@ -31,7 +31,7 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	sh.watchByNamespace = sh.mapping == kind.ByNamespace && seeded(seed.Number, 3).IntN(100) < 30
 	sh.elsewhere = seeded(seed.Number, 4).IntN(100) < 50
 	from := plannedActions()
-	if seeded(seed.Number, 7).IntN(100) < hubsShare {
+	if seed.hasTwoHubs() {
 		sh.withTwoHubs()
 		from = twoHubActions()
 	}
