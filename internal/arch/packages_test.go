@@ -54,7 +54,7 @@ var packageRules = []packageRule{
 
 	// The protocol, and the simulator that tests core and protocol.
 	{path: "internal/wire", inner: paths("internal/engine", "api", "internal/util"), outer: protobuf},
-	{path: "internal/sim", inner: paths(core, "internal/wire", "internal/transport/route", "internal/hubstate"), seeded: true},
+	{path: "internal/sim", inner: paths(core, "internal/wire", "internal/transport/route", "internal/hubstate", "internal/hublease"), seeded: true},
 
 	// Helpers that know nothing of the product.
 	{path: "internal/util"},

@@ -128,9 +128,12 @@ func (l *ledger) concerns(c *cluster, ch change) bool {
 // changed follows a change, and guards it if it is the write of a standby. It reports whether others have to look at it.
 func (g *group) changed(c *cluster, who actor, ch change) bool {
 	byReceiver := who.proc != nil && who.proc.part == receiver
+	if c.hub && ch.ref.Resource == kind.ConfigMaps && ch.ref.Name == hubstate.ConfigMap {
+		return false // guardStates looks at it
+	}
 	if c.hub {
 		g.observe(c, who, ch)
-		if byReceiver && ch.ref != who.proc.site.stateRef() {
+		if byReceiver {
 			g.guardReceiver(c, who, ch)
 		}
 		switch {
@@ -173,7 +176,7 @@ func (g *group) guardReceiver(c *cluster, who actor, ch change) {
 	if who.proc.site.isActive() && who.proc.overdue() {
 		bad("writes on a hub that is active:")
 	}
-	if ch.ref.Resource == kind.Secrets && ch.ref.Name == "argocd-secret" || ch.ref == who.proc.site.stateRef() {
+	if ch.ref.Resource == kind.Secrets && ch.ref.Name == "argocd-secret" {
 		bad("writes what a hub does not share:")
 	}
 	switch {

@@ -40,6 +40,7 @@ type group struct {
 	w              *world
 	sites          [2]*site
 	partitionUntil engine.Time // between the hubs
+	lease          *hubLease   // nil: an operator decides which hub is active
 
 	views map[*cluster]*ledger         // what each hub would publish, if all agents followed it
 	had   map[*cluster]map[string]bool // IDs of objects that a hub has or had
@@ -52,6 +53,9 @@ type group struct {
 func (w *world) addHub() {
 	g := &group{w: w, views: map[*cluster]*ledger{}, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]bool{}, back: map[string]engine.Time{}, wrote: map[string]uint64{}}
 	w.group = g
+	if w.shape.hubLease {
+		g.lease = &hubLease{}
+	}
 	second := newCluster(w, "hub2", "argocd")
 	second.hub = true
 	second.st.rev = 100 + uint64(w.between(0, 1_000_000))
@@ -275,7 +279,7 @@ func (p *process) dialOther() {
 	}
 	s := p.site.other()
 	p.later(p.w.between(5, 200), func() {
-		if !s.sender.up || p.w.group.cutOff() || p.cluster.down() {
+		if !s.sender.up || !s.holdsLease() || p.w.group.cutOff() || p.cluster.down() {
 			p.redial(0)
 			return
 		}
@@ -336,7 +340,7 @@ func (s *site) accepts(agent *spoke) *process {
 	}
 	var up []*process
 	for _, p := range s.principals {
-		if p.up {
+		if p.up && p.holdsLease() {
 			up = append(up, p)
 		}
 	}

@@ -20,6 +20,7 @@ var groupActions = []actionType{
 	{name: "partition between hubs", weight: 6, fault: true, rare: 40, do: partitionHubs},
 	{name: "partition from one hub", weight: 8, fault: true, rare: 50, do: partitionFromHub},
 	{name: "hub offline", weight: 5, fault: true, rare: 40, do: hubOffline},
+	{name: "hub without its Lease", weight: 6, fault: true, rare: 40, do: withoutLease},
 	{name: "crash on a hub", weight: 6, fault: true, rare: 40, do: crashOnHub},
 }
 
@@ -238,6 +239,9 @@ const resolved = 2 * minute
 // heal ends the faults between hubs, and has an operator resolve what is left.
 func (g *group) heal() {
 	g.partitionUntil = min(g.partitionUntil, g.w.now)
+	if g.lease != nil {
+		g.lease.lostUntil = [2]engine.Time{}
+	}
 	for _, s := range g.w.spokes {
 		s.cutUntil = [2]engine.Time{}
 	}
@@ -266,6 +270,7 @@ func (s Seed) hasTwoHubs() bool { return seeded(s.Number, 7).IntN(100) < hubsSha
 
 // withTwoHubs makes a world one with two hubs.
 func (s *shape) withTwoHubs() {
+	s.hubLease = s.prunes || s.policy.Recreate || s.mapping == kind.ByDestination // about half of the worlds
 	s.hubs, s.elsewhere, s.watchByNamespace = true, false, false
 	s.objectLimit, s.statusSize, s.hubSettings.ObjectLimit = 0, 0, 0
 }

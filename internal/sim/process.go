@@ -49,6 +49,7 @@ type process struct {
 	absent      map[string]*absence
 	born        hubstate.State    // hub: with which this life began
 	route       *route.Route      // agent, with two hubs
+	lease       leaseView         // hub, with a Lease of two hubs
 	generation  uint64            // agent, with two hubs: the latest of a session of this life
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
@@ -160,6 +161,10 @@ func (p *process) start() {
 	}
 	p.later(p.w.between(1, 500), p.readSchema)
 	p.later(minute, p.bookmarks)
+	if p.site != nil && p.w.group.lease != nil && p.part != sender {
+		p.lease = leaseView{}
+		p.later(p.w.between(10, second), p.useLease)
+	}
 	p.later(10*second, p.checkOften)
 	p.later(p.persistEvery(), p.persistOften)
 }

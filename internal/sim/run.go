@@ -60,6 +60,9 @@ func (w *world) runPlan(plan []action, sh shape) {
 	if sh.hubs {
 		w.seen["two hubs"] = true
 	}
+	if sh.hubLease {
+		w.seen["Lease of two hubs"] = true
+	}
 	w.begin()
 	w.populate()
 	if sh.elsewhere {
