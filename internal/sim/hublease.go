@@ -57,7 +57,7 @@ func (p *process) stepLease() (again bool) {
 	if version != p.lease.version {
 		p.lease.version, p.lease.since = version, w.now
 	}
-	is.Expired = w.now-p.lease.since > ms(hubLeaseDuration)
+	is.Expired = w.now-p.lease.since > ms(hubLeaseDuration) || w.mutant.takesLease
 	state := p.born
 	if is.Expired && state.Role == hubstate.Standby {
 		if p.cluster.down() {
@@ -71,7 +71,8 @@ func (p *process) stepLease() (again bool) {
 	switch d := hublease.Decide(uid, state, is); d.Action {
 	case hublease.Claim:
 		l.write(hublease.Record{Exists: true, Identity: p.born.Identity, Holder: uid, Generation: d.Generation})
-		w.check(!s.other().holdsLease(), "%s takes the Lease, and %s may still serve agents", p.name, s.other().cluster.name)
+		// After a demotion, replicas that have not heard of it may still serve, with or without a Lease.
+		w.check(is.Holder == "" || !s.other().holdsLease(), "%s takes the Lease, and %s may still serve agents", p.name, s.other().cluster.name)
 		if p.born.Role != hubstate.Active {
 			w.tracef("%s: takes over with generation %d", p.name, d.Generation)
 			return true

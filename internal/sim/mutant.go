@@ -21,6 +21,7 @@ type mutant struct {
 	onReceive    func(*process, engine.Message) engine.Message
 	staysInRole  bool // processes of a hub do not end when its role changes
 	servesAlways bool // a standby serves agents
+	takesLease   bool // a standby does not wait until the Lease expires
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
