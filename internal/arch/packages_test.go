@@ -73,7 +73,7 @@ var packageRules = []packageRule{
 	{path: "internal/audit/command", inner: paths(core, "internal/audit", "internal/util")},
 
 	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
-	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/transport", inner: paths(core, "internal/transport/route", "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/transport/route", inner: paths("internal/util")},
 	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/proxy", inner: paths("api", "internal/rawjson", "internal/audit", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},

@@ -300,7 +300,7 @@ func (p *process) persistStandby() {
 	p.changeState(func(s hubstate.State) hubstate.State { return hubstate.Received(s, received) })
 }
 
-// changeState changes the state of a standby, unless it is none any more.
+// changeState changes the state of a standby, if it still is one.
 func (p *process) changeState(change func(hubstate.State) hubstate.State) {
 	p.ask(func() (*kind.Object, *apiError) {
 		if is := p.site.hub().State; is.Role == hubstate.Standby && is.Identity == p.born.Identity {
