@@ -50,11 +50,9 @@ func (g *group) opened(p *process, f engine.Event) {
 	for _, c := range g.w.hubs() {
 		if c.st.uid == f.Store.UID && now > s.generation {
 			s.generation = now
-			if c != s.follows {
-				g.w.tracef("%s: follows %s", p.name, c.name)
-				s.follows = c
-				g.w.ledger.switched(s)
-			}
+			g.w.tracef("%s: follows %s", p.name, c.name)
+			s.follows = c
+			g.w.ledger.switched(s) // also if it is the same one: it may have been a standby in between
 		}
 	}
 }

@@ -96,17 +96,17 @@ var hubMutants = map[string]struct {
 		return m
 	}}},
 	"forgets the generation of the hub with its process":     {"and its Lease has", 1068, mutant{onRecall: func(m *memory) { m.Generation = engine.HubGeneration{} }}},
-	"trusts a promoted hub that has not received everything": {"goes back from", 16, mutant{onReceive: trustPromoted}},
+	"trusts a promoted hub that has not received everything": {"goes back from", 334, mutant{onReceive: trustPromoted}},
 	"deletes what a promoted hub has not received":           {"deletes what its owner has not given up", 551, mutant{onReceive: trustPromoted}},
 	"serves agents after a demotion":                         {"and its hub is not active", 15, mutant{staysInRole: true}},
 	"serves agents before a promotion":                       {"and its hub is not active", 15, mutant{servesAlways: true}},
-	"gives commands other names after a promotion": {"has run 2 times", 28, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+	"gives commands other names after a promotion": {"has run 2 times", 217, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
 		if p.site == nil || p.part != principal || p.born.Generation%2 == 1 || o.Get("operation") == nil {
 			return o
 		}
 		return parsed(bytes.ReplaceAll(o.Raw(), []byte(`{"name":"argocd-agent/command","value":"`), []byte(`{"name":"argocd-agent/command","value":"0`)))
 	}}},
-	"takes every object of a standby for one of the active hub": {"deletes what the active hub has not deleted", 16, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+	"takes every object of a standby for one of the active hub": {"deletes what the active hub has not deleted", 44, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
 		if p.part != receiver || o.Annotation(kind.StandbyAnnotation) != "" {
 			return o
 		}
