@@ -132,7 +132,7 @@ func (g *group) changed(c *cluster, who actor, ch change) bool {
 	if c.hub {
 		g.observe(c, who, ch)
 		if byReceiver {
-			g.guardReceiver(c, who, ch)
+			g.guardReceiver(who, ch)
 		}
 		switch {
 		case ch.new != nil && (!ch.new.IsDeleting() || byReceiver):
@@ -167,7 +167,7 @@ func (g *group) guardWriter(who actor, ch change) {
 }
 
 // guardReceiver watches a standby.
-func (g *group) guardReceiver(c *cluster, who actor, ch change) {
+func (g *group) guardReceiver(who actor, ch change) {
 	bad := func(what string) { g.w.violate("%s %s %s (%s)", who.what, what, short(ch.ref), who.why) }
 	g.w.checks++
 	other := who.proc.site.other().cluster
@@ -280,13 +280,13 @@ func (d *differ) sameOnStandby(g *group, active, standby *site, r kind.Ref, o *k
 	if origin(copied) != origin(o) && g.mayStay(active, standby, copied) {
 		return // an object of the standby itself, which is not replaced
 	}
-	if a, b := comparable(decode(o)), comparable(decode(copied)); a != b {
+	if a, b := onEveryHub(decode(o)), onEveryHub(decode(copied)); a != b {
 		d.add("%s is %s, and %s on the standby %s", short(r), a, b, standby.cluster.name)
 	}
 }
 
-// comparable is an object without what differs between hubs.
-func comparable(t tree) string {
+// onEveryHub is an object without what differs between hubs.
+func onEveryHub(t tree) string {
 	metadata := digTree(t, "metadata")
 	annotations := tree{}
 	for key, v := range digTree(metadata, "annotations") {
