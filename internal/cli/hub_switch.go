@@ -228,7 +228,7 @@ func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hub
 	case errors.Is(err, hubstate.ErrSameHub):
 		return hubstate.State{}, errSameContext()
 	case errors.Is(err, hubstate.ErrSuperseded):
-		return hubstate.State{}, fmt.Errorf("%s has generation %d, and the active hub %s has %d: agents may not follow that one. Demote it, and promote one of the two. Nothing was changed",
+		return hubstate.State{}, fmt.Errorf("%s has generation %d, and %s is active with %d: agents may not follow that one. Demote it, and promote one of the two. Nothing was changed",
 			h, h.state.Generation, active, active.state.Generation)
 	case err != nil:
 		return hubstate.State{}, fmt.Errorf("%s is %s, not active. Nothing was changed", active, active.state.Role)

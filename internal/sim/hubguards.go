@@ -41,7 +41,7 @@ func (g *group) opened(p *process, f engine.Event) {
 	now := uint64(0)
 	for _, id := range sortedIDs(p.conns) {
 		e := p.conns[id]
-		e.opened, now = true, e.other().p.born.Generation
+		e.opened, now = true, e.c.generation
 		g.w.check(now >= e.atLeast, "%s follows a hub of generation %d, and its Lease has %d", p.name, now, e.atLeast)
 	}
 	g.w.check(now >= p.generation, "%s follows a hub of generation %d after one of generation %d", p.name, now, p.generation)

@@ -78,6 +78,7 @@ func (p *process) connect(c *conn, to *process) {
 	p.attempt++
 	c.agent = w.newEnd(c, p)
 	c.hub = w.newEnd(c, to)
+	c.generation = to.born.Generation
 	c.agent.epoch = engine.Epoch{Incarnation: p.incarnation, Attempt: p.attempt}
 	w.conns = append(w.conns, c)
 	w.tracef("%s: dials %s", p.name, to.name)

@@ -11,12 +11,14 @@ import (
 // conn is a connection of an agent to one replica of the principal. As a stream it keeps the order and loses nothing
 // until it breaks; as a message bus it loses, doubles and reorders.
 type conn struct {
-	w      *world
-	spoke  *spoke // whose identity the agent has proved; nil: between two hubs
-	site   *site  // of the hub, if there are two
-	agent  *end
-	hub    *end
-	broken bool
+	w     *world
+	spoke *spoke // whose identity the agent has proved; nil: between two hubs
+	site  *site  // of the hub, if there are two
+
+	generation uint64 // of that hub
+	agent      *end
+	hub        *end
+	broken     bool
 }
 
 // end is one end of a connection.
