@@ -293,7 +293,7 @@ func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, helloTimeout)
 	defer cancel()
-	if err := a.state.atLeast(ctx, reconcile.Memory{Generation: m.Generation()}); err != nil {
+	if err := a.state.atLeast(ctx, reconcile.Memory{Generation: a.state.follow(m)}); err != nil {
 		a.log.Warn("Failed to save the generation of the hub", "error", err)
 		c.CloseAfter(engine.Unavailable, "the agent failed to write its Lease: "+err.Error(), 5*time.Second)
 		return false

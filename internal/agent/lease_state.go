@@ -48,8 +48,9 @@ const (
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 	generationAnnotation  = kind.Prefix + "hub-generation" // HUB/NUMBER
-	hubMarkAnnotation     = kind.Prefix + "hub-mark"       // RECORD/NUMBER, of the store in hubStoreAnnotation
-	historyMarkAnnotation = kind.Prefix + "history-mark"   // number of this cluster's own mark
+	sinceAnnotation       = kind.Prefix + "hub-generation-since"
+	hubMarkAnnotation     = kind.Prefix + "hub-mark"     // RECORD/NUMBER, of the store in hubStoreAnnotation
+	historyMarkAnnotation = kind.Prefix + "history-mark" // number of this cluster's own mark
 )
 
 // loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
@@ -93,6 +94,7 @@ func (m *leaseState) read(o *kind.Object) {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
+	m.known.Generation.Since, _ = strconv.ParseUint(o.Annotation(sinceAnnotation), 10, 64)
 	if mark := parseStore(o.Annotation(hubMarkAnnotation)); m.known.Store.UID != "" {
 		m.known.Store.Mark = engine.HistoryMark{Record: mark.UID, Number: mark.Revision}
 	}
@@ -125,6 +127,13 @@ func (m *leaseState) hub() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known.Generation.Hub
+}
+
+// follow returns the generation of a hub, with what is known of the one before.
+func (m *leaseState) follow(w engine.Welcome) engine.HubGeneration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known.Generation.Follow(w, m.known.Store)
 }
 
 // isLatest returns an error if another process of this agent has started since, or if that is unknown.
@@ -240,8 +249,13 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 	if known.Generation.Hub != "" {
 		generation = known.Generation.Hub + "/" + strconv.FormatUint(known.Generation.Number, 10)
 	}
+	since := ""
+	if known.Generation.Since != 0 {
+		since = strconv.FormatUint(known.Generation.Since, 10)
+	}
 	return map[string]string{
 		generationAnnotation: generation,
+		sinceAnnotation:      since,
 		hubAnnotation:        string(hub),
 		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
 		hubMarkAnnotation:    formatMark(known.Store.Mark),

@@ -154,7 +154,7 @@ func (e *end) awaits(m engine.Welcome) bool {
 	p := e.p
 	p.ask(func() (*kind.Object, *apiError) {
 		lease := p.cluster.recall(leases, "agent")
-		lease.Generation = lease.generation().Newer(m.Generation())
+		lease.Generation = lease.generation().Newer(lease.generation().Follow(m, lease.KnownStore))
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", lease)
 		return nil, nil
 	}, func(_ *kind.Object, err *apiError) {
