@@ -32,7 +32,9 @@ type HubGeneration struct {
 func (g HubGeneration) since() uint64 { return generation(cmp.Or(g.Since, g.Number)) }
 
 // is reports whether both are one generation.
-func (g HubGeneration) is(other HubGeneration) bool { return g.Hub == other.Hub && g.Number == other.Number }
+func (g HubGeneration) is(other HubGeneration) bool {
+	return g.Hub == other.Hub && g.Number == other.Number
+}
 
 // Follow returns the generation of a hub for an agent that knows another generation and a store.
 func (g HubGeneration) Follow(m Welcome, known Store) HubGeneration {
