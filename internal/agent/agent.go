@@ -291,7 +291,7 @@ func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 	if m.HubGeneration <= 1 {
 		return true
 	}
-	need := reconcile.Memory{Generation: m.Generation()}
+	need := reconcile.Memory{Generation: a.state.follow(m)}
 	if known := a.state.hub(); known != "" && known != m.PrincipalUID {
 		if a.oneHub() {
 			return true // the core refuses this hub

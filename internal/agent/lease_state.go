@@ -48,6 +48,7 @@ const (
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 	generationAnnotation  = kind.Prefix + "hub-generation"         // HUB/NUMBER
+	sinceAnnotation       = kind.Prefix + "hub-generation-since"   // engine.HubGeneration.Since of it
 	formerAnnotation      = kind.Prefix + "former-hub-generations" // HUB/NUMBER, separated by spaces
 	hubMarkAnnotation     = kind.Prefix + "hub-mark"               // RECORD/NUMBER, of the store in hubStoreAnnotation
 	historyMarkAnnotation = kind.Prefix + "history-mark"           // number of this cluster's own mark
@@ -94,6 +95,7 @@ func (m *leaseState) read(o *kind.Object) {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
+	m.known.Generation.Since, _ = strconv.ParseUint(o.Annotation(sinceAnnotation), 10, 64)
 	for _, former := range strings.Fields(o.Annotation(formerAnnotation)) {
 		m.known.FormerGenerations = append(m.known.FormerGenerations, parseGeneration(former, reconcile.KnownHub{}))
 	}
@@ -130,6 +132,13 @@ func (m *leaseState) hub() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known.Generation.Hub
+}
+
+// follow returns the generation of a hub, with what is known of the one before.
+func (m *leaseState) follow(w engine.Welcome) engine.HubGeneration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known.Generation.Follow(w, m.known.Store)
 }
 
 // isLatest returns an error if another process of this agent has started since, or if that is unknown.
@@ -245,8 +254,13 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 	for _, g := range known.FormerGenerations {
 		former = append(former, formatGeneration(g))
 	}
+	since := ""
+	if known.Generation.Since != 0 {
+		since = strconv.FormatUint(known.Generation.Since, 10)
+	}
 	return map[string]string{
 		generationAnnotation: formatGeneration(known.Generation),
+		sinceAnnotation:      since,
 		formerAnnotation:     strings.Join(former, " "),
 		hubAnnotation:        string(hub),
 		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),

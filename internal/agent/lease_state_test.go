@@ -309,6 +309,15 @@ func TestLeaseState_StoresTheGenerationOfTheHub(t *testing.T) {
 	if cfg := (&agent{state: next}).nodeConfig(); cfg.KnownGeneration != want {
 		t.Errorf("its core knows %+v", cfg.KnownGeneration)
 	}
+	a = &agent{state: next, ctx: t.Context(), log: slog.New(slog.DiscardHandler)}
+	a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 5, Store: first.Store}) // demoted and promoted again
+	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 5, Since: 3}); got != want {
+		t.Errorf("a hub that was promoted again is %+v, want %+v", got, want)
+	}
+	a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 6, Store: engine.Store{UID: "standby"}})
+	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 6}); got != want {
+		t.Errorf("a standby that was promoted is %+v, want %+v", got, want)
+	}
 }
 
 // The agent has a new hub, and knows the generation of the former one after a restart.

@@ -54,7 +54,7 @@ var packageRules = []packageRule{
 
 	// The protocol, and the simulator that tests core and protocol.
 	{path: "internal/wire", inner: paths("internal/engine", "api", "internal/util"), outer: protobuf},
-	{path: "internal/sim", inner: paths(core, "internal/wire"), seeded: true},
+	{path: "internal/sim", inner: paths(core, "internal/wire", "internal/transport/route", "internal/hubstate", "internal/hublease"), seeded: true},
 
 	// Helpers that know nothing of the product.
 	{path: "internal/util"},
@@ -73,7 +73,8 @@ var packageRules = []packageRule{
 	{path: "internal/audit/command", inner: paths(core, "internal/audit", "internal/util")},
 
 	// Adapters: each connects one external system. None imports another. The proxies and identity do not import the engine.
-	{path: "internal/transport", inner: paths(core, "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/transport", inner: paths(core, "internal/transport/route", "internal/wire", "api", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
+	{path: "internal/transport/route", inner: paths("internal/util")},
 	{path: "internal/kube", inner: paths(core, "internal/wire", "internal/identity/pki", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/proxy", inner: paths("api", "internal/rawjson", "internal/audit", "internal/trace", "internal/util"), tests: paths("lab"), outer: anyModule},
 	{path: "internal/identity", inner: paths("api", "internal/identity/pki", "internal/util"), tests: paths("lab"), outer: anyModule},

@@ -83,6 +83,9 @@ func (c *cluster) readHub(ctx context.Context) (*hubInfo, error) {
 	return h, nil
 }
 
+// hub returns what decisions about roles need.
+func (h *hubInfo) hub() hubstate.Hub { return hubstate.Hub{ClusterUID: h.uid, State: h.state} }
+
 func (h *hubInfo) write(ctx context.Context, s hubstate.State) error {
 	if err := hubstate.Write(ctx, h.raw, h.namespace, h.stored, s); err != nil {
 		return fmt.Errorf("%s: %w", h, h.explain(err))

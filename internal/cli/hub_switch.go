@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
-	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -86,34 +85,37 @@ func (p *Program) promoteWithout(ctx context.Context, h *hubInfo, reason error, 
 	if err := p.askConfirmation(fmt.Sprintf("promote %s without %s", h, lost)); err != nil {
 		return err
 	}
-	return p.activate(ctx, h, h.state.Generation+1, h.state.Predecessor)
+	next, err := hubstate.PromoteWithout(h.hub())
+	if err != nil {
+		return nothingChanged(h, err)
+	}
+	return p.activate(ctx, h, next)
 }
 
-// promoteAlone makes a hub active that was only demoted. It was never promoted, and no other hub was promoted with its
-// knowledge. It keeps its generation: if there is another hub nevertheless, which was promoted by force, agents that have
-// seen it do not return.
+// promoteAlone makes a hub active that was only demoted.
 func (p *Program) promoteAlone(ctx context.Context, h *hubInfo) error {
-	alone := hubstate.Alone(h.uid)
-	demoted := alone
-	demoted.Role = hubstate.Standby
-	if h.state != demoted {
-		return fmt.Errorf("%s is not alone: its identity, generation or predecessor comes from another hub. Set --other-context. Nothing was changed", h)
+	next, err := hubstate.PromoteAlone(h.hub())
+	if err != nil {
+		return fmt.Errorf("%s is not alone: %w. Set --other-context. Nothing was changed", h, err)
 	}
 	if err := p.askConfirmation(fmt.Sprintf("promote %s alone: no other hub of its identity may be active", h)); err != nil {
 		return err
 	}
-	return p.activate(ctx, h, alone.Generation, alone.Predecessor)
+	return p.activate(ctx, h, next)
 }
 
 // promote promotes a hub whose other hub was demoted.
 func (p *Program) promote(ctx context.Context, h, old *hubInfo) error {
+	next, demoted, err := hubstate.Promote(h.hub(), old.hub())
 	switch {
-	case h.uid == old.uid:
-		return cmdline.UsageErrorf("--principal-context and --other-context are the same cluster")
-	case h.state.Identity != old.state.Identity:
-		return fmt.Errorf("the hubs are of different groups: identity %s in %s, %s in %s. Nothing was changed", h.state.Identity, h, old.state.Identity, old)
-	case old.state.Role != hubstate.Standby:
+	case errors.Is(err, hubstate.ErrSameHub):
+		return errSameContext()
+	case errors.Is(err, hubstate.ErrGroups):
+		return fmt.Errorf("%w: identity %s in %s, %s in %s. Nothing was changed", err, h.state.Identity, h, old.state.Identity, old)
+	case err != nil && old.state.Role != hubstate.Standby:
 		return fmt.Errorf("%s is %s: run `argocd-agentctl hub demote --principal-context %s` first. Nothing was changed", old, old.state.Role, old.context)
+	case err != nil:
+		return nothingChanged(h, err)
 	}
 	if err := p.checkPair(ctx, h, old); err != nil {
 		return err
@@ -121,26 +123,26 @@ func (p *Program) promote(ctx context.Context, h, old *hubInfo) error {
 	if err := p.askConfirmation(fmt.Sprintf("promote %s", h)); err != nil {
 		return err
 	}
-	predecessor := h.state.Predecessor
-	if predecessor.UID != old.uid {
-		predecessor = engine.Store{UID: old.uid}
-	}
-	next := old.state
-	next.Generation = max(h.state.Generation, old.state.Generation) + 1
-	if err := old.write(ctx, next); err != nil {
+	if err := old.write(ctx, demoted); err != nil {
 		return unchanged(err)
 	}
-	return p.activate(ctx, h, next.Generation, predecessor)
+	return p.activate(ctx, h, next)
 }
 
-func (p *Program) activate(ctx context.Context, h *hubInfo, generation uint64, predecessor engine.Store) error {
-	next := h.state
-	next.Role, next.Generation, next.Predecessor = hubstate.Active, generation, predecessor
+func (p *Program) activate(ctx context.Context, h *hubInfo, next hubstate.State) error {
 	if err := h.write(ctx, next); err != nil {
 		return unchanged(err)
 	}
-	p.say("%s is active, generation %d.", h, generation)
+	p.say("%s is active, generation %d.", h, next.Generation)
 	return nil
+}
+
+func errSameContext() error {
+	return cmdline.UsageErrorf("--principal-context and --other-context are the same cluster")
+}
+
+func nothingChanged(h *hubInfo, err error) error {
+	return fmt.Errorf("%s: %w. Nothing was changed", h, err)
 }
 
 // unchanged explains a conflict.
@@ -183,8 +185,7 @@ A hub without another hub becomes active again with hub promote --alone.`,
   # A new hub becomes the standby of hub-1
   argocd-agentctl hub demote --principal-context hub-2 --other-context hub-1`,
 		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) (err error) {
-			next := h.state
-			next.Role = hubstate.Standby
+			next := hubstate.Demote(h.hub())
 			register := func() error { return nil }
 			if other != nil {
 				if next, err = p.followed(ctx, h, other); err != nil {
@@ -222,10 +223,14 @@ func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hub
 	if err != nil {
 		return hubstate.State{}, err
 	}
+	next, err := hubstate.Follow(h.hub(), active.hub())
 	switch {
-	case h.uid == active.uid:
-		return hubstate.State{}, cmdline.UsageErrorf("--principal-context and --other-context are the same cluster")
-	case active.state.Role != hubstate.Active:
+	case errors.Is(err, hubstate.ErrSameHub):
+		return hubstate.State{}, errSameContext()
+	case errors.Is(err, hubstate.ErrSuperseded):
+		return hubstate.State{}, fmt.Errorf("%s has generation %d, and %s is active with %d: agents may not follow that one. Demote it, and promote one of the two. Nothing was changed",
+			h, h.state.Generation, active, active.state.Generation)
+	case err != nil:
 		return hubstate.State{}, fmt.Errorf("%s is %s, not active. Nothing was changed", active, active.state.Role)
 	}
 	if h.state.Identity != active.state.Identity {
@@ -235,10 +240,6 @@ func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hub
 	}
 	if err := p.checkPair(ctx, h, active); err != nil {
 		return hubstate.State{}, err
-	}
-	next := hubstate.State{Identity: active.state.Identity, Role: hubstate.Standby, Generation: active.state.Generation, Predecessor: engine.Store{UID: active.uid}}
-	if h.state.Predecessor.UID == active.uid {
-		next.Predecessor = h.state.Predecessor
 	}
 	return next, nil
 }

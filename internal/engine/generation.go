@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,11 +25,32 @@ import (
 type HubGeneration struct {
 	Hub    string // identity: PrincipalUID
 	Number uint64 // 1 before the first promotion; 0 if unknown
+
+	// Since is the generation from which on the agent has followed the store of the hub without another store in between: a
+	// hub that is demoted and promoted again keeps its store. If 0, it is Number.
+	Since uint64
+}
+
+// since returns the first generation of the store.
+func (g HubGeneration) since() uint64 { return generation(cmp.Or(g.Since, g.Number)) }
+
+// is reports whether both are one generation.
+func (g HubGeneration) is(other HubGeneration) bool {
+	return g.Hub == other.Hub && g.Number == other.Number
+}
+
+// Follow returns the generation of a hub for an agent that knows another generation and a store.
+func (g HubGeneration) Follow(m Welcome, known Store) HubGeneration {
+	next := m.Generation()
+	if next.Hub == g.Hub && m.Store.UID == known.UID && g.since() < next.Number {
+		next.Since = g.since()
+	}
+	return next
 }
 
 // Newer returns the later of two generations, or the other one if it is of another hub.
 func (g HubGeneration) Newer(other HubGeneration) HubGeneration {
-	if other.Hub == "" || other.Hub == g.Hub && other.Number < g.Number {
+	if other.Hub == "" || other.Hub == g.Hub && (other.Number < g.Number || other.Number == g.Number && other.Since == 0) {
 		return g
 	}
 	return other
@@ -68,6 +90,7 @@ type successor struct {
 	store Store
 	until uint64 // revision of the predecessor up to which the store is complete
 	from  uint64 // generation of the predecessor
+	since uint64 // its first generation
 	begun bool   // the items have been checked
 }
 
@@ -86,13 +109,15 @@ func (p *Peer) wrongHub(m Welcome) (Code, string) {
 // setGeneration records the generation of the hub of a session, and whether its store continues the known one. It must
 // precede checkStore.
 func (p *Peer) setGeneration(m Welcome) {
-	known, now := p.generation, m.Generation()
-	p.generation, p.former = MergeGenerations(now, append(p.FormerGenerations(), known)...)
+	known := p.generation
+	now := known.Follow(m, p.other)
+	_, p.former = MergeGenerations(now, append(p.FormerGenerations(), known)...)
+	p.generation = now
 	switch {
 	case !p.storeUntrusted && now.Hub == known.Hub && now.Number > known.Number && m.Store.UID != p.other.UID &&
 		m.Predecessor.UID == p.other.UID:
-		p.successor = successor{store: m.Store, until: m.Predecessor.Revision, from: known.Number}
-	case p.storeUntrusted && now == known && m.Store.UID == p.successor.store.UID && m.Store.Revision >= p.successor.store.Revision:
+		p.successor = successor{store: m.Store, until: m.Predecessor.Revision, from: known.Number, since: known.since()}
+	case p.storeUntrusted && now.is(known) && m.Store.UID == p.successor.store.UID && m.Store.Revision >= p.successor.store.Revision:
 		p.successor.store = m.Store
 	default:
 		p.successor = successor{}
@@ -127,7 +152,12 @@ func (p *Peer) readAll() bool {
 // outlives reports whether an object may be newer than what a promoted hub has received.
 func (r *replica) outlives(it *replicaItem) bool {
 	s := &r.peer.successor
-	return it.exists && it.owned && (it.sourceRevision == 0 || r.peer.invented[generation(it.sourceGeneration)] || generation(it.sourceGeneration) == s.from && it.sourceRevision > s.until)
+	return it.exists && it.owned && (it.sourceRevision == 0 || r.peer.invented[generation(it.sourceGeneration)] || s.isFrom(generation(it.sourceGeneration)) && it.sourceRevision > s.until)
+}
+
+// isFrom reports whether a generation was one of the predecessor, so that its revisions can be compared.
+func (s *successor) isFrom(generation uint64) bool {
+	return generation >= s.since && generation <= s.from
 }
 
 func (p *Peer) suspects() int {

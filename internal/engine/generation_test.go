@@ -416,3 +416,26 @@ func TestGeneration_InventedOneIsIgnored(t *testing.T) {
 		}
 	})
 }
+
+// A hub that is demoted and promoted again has the same store. What came from it in an earlier generation may be newer than
+// what its successor has received.
+func TestGeneration_HubPromotedAgainKeepsItsRevisions(t *testing.T) {
+	for name, restart := range map[string]bool{"one process": false, "the next process": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newFollower(t, Mirror)
+			l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: Store{UID: hubStore.UID, Revision: 120}})
+			if restart {
+				l = newReplicaSide(t, Mirror, Config{KnownStore: Store{UID: hubStore.UID, Revision: 120}, KnownGeneration: l.peer.Generation()})
+				l.observeFrom("a", "v1", 0, 80)
+				l.observeFrom("b", "v1", 0, 90)
+			}
+			next := promoted(85) // it has not received b
+			next.HubGeneration = 3
+			got := l.welcome(next)
+			l.expectNone(got, "event StoreContinued")
+			if n := l.peer.suspects(); n != 1 {
+				t.Errorf("%d items may be newer than what the promoted hub has received, want 1", n)
+			}
+		})
+	}
+}

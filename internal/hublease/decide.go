@@ -24,99 +24,99 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 )
 
-// record is the Lease as a hub has read it.
-type record struct {
-	exists     bool
-	identity   string // of the group of hubs
-	holder     string // UID of the holder's cluster; empty if the holder has given it up
-	generation uint64 // of the holder
-	expired    bool   // the holder has not renewed it for its duration
+// Record is the Lease as a hub has read it.
+type Record struct {
+	Exists     bool
+	Identity   string // of the group of hubs
+	Holder     string // UID of the holder's cluster; empty if the holder has given it up
+	Generation uint64 // of the holder
+	Expired    bool   // the holder has not renewed it for its duration
 }
 
-// action is what a hub does next.
-type action uint8
+// Action is what a hub does next.
+type Action uint8
 
 const (
-	wait          action = iota // read the Lease again later
-	claim                       // write the Lease with this hub as the holder
-	release                     // write the Lease without a holder
-	becomeActive                // write the state of this hub
-	becomeStandby               // write the state of this hub
+	Wait          Action = iota // read the Lease again later
+	Claim                       // write the Lease with this hub as the holder
+	Release                     // write the Lease without a holder
+	BecomeActive                // write the state of this hub
+	BecomeStandby               // write the state of this hub
 )
 
-// decision is an action with its generation. The reason is for users: why the hub does not serve agents, or does not take over.
-type decision struct {
-	action     action
-	generation uint64
-	reason     string
+// Decision is an action with its generation. The reason is for users: why the hub does not serve agents, or does not take over.
+type Decision struct {
+	Action     Action
+	Generation uint64
+	Reason     string
 }
 
-func waitFor(format string, args ...any) decision {
-	return decision{action: wait, reason: fmt.Sprintf(format, args...)}
+func waitFor(format string, args ...any) Decision {
+	return Decision{Action: Wait, Reason: fmt.Sprintf(format, args...)}
 }
 
-// decide returns what a hub with this cluster UID and state does.
-func decide(clusterUID string, s hubstate.State, l record) decision {
+// Decide returns what a hub with this cluster UID and state does.
+func Decide(clusterUID string, s hubstate.State, l Record) Decision {
 	switch {
-	case l.exists && l.identity != s.Identity:
-		return waitFor("the Lease belongs to the hubs of identity %.64q, and this hub has identity %s; set another --hub-lease-name", l.identity, s.Identity)
-	case l.generation > hubstate.MaxGeneration:
-		return waitFor("the Lease has the invalid generation %d; correct it", l.generation)
+	case l.Exists && l.Identity != s.Identity:
+		return waitFor("the Lease belongs to the hubs of identity %.64q, and this hub has identity %s; set another --hub-lease-name", l.Identity, s.Identity)
+	case l.Generation > hubstate.MaxGeneration:
+		return waitFor("the Lease has the invalid generation %d; correct it", l.Generation)
 	case s.Role == hubstate.Active:
 		return decideActive(clusterUID, s, l)
 	}
 	return decideStandby(clusterUID, s, l)
 }
 
-func decideActive(clusterUID string, s hubstate.State, l record) decision {
-	serve := decision{action: claim, generation: s.Generation}
+func decideActive(clusterUID string, s hubstate.State, l Record) Decision {
+	serve := Decision{Action: Claim, Generation: s.Generation}
 	switch {
-	case !l.exists:
+	case !l.Exists:
 		return serve
-	case l.holder == clusterUID && l.generation > s.Generation: // an older state was restored, and no other hub has taken over
-		return decision{action: becomeActive, generation: l.generation}
-	case l.holder == clusterUID:
+	case l.Holder == clusterUID && l.Generation > s.Generation: // an older state was restored, and no other hub has taken over
+		return Decision{Action: BecomeActive, Generation: l.Generation}
+	case l.Holder == clusterUID:
 		return serve
-	case l.generation > s.Generation:
-		return decision{action: becomeStandby, generation: l.generation}
-	case l.holder == "":
+	case l.Generation > s.Generation:
+		return Decision{Action: BecomeStandby, Generation: l.Generation}
+	case l.Holder == "":
 		return serve
-	case l.generation == s.Generation:
-		return waitFor("the hub with cluster UID %.64q is active with generation %d too; run `argocd-agentctl hub demote` on one of them", l.holder, l.generation)
-	case l.expired:
+	case l.Generation == s.Generation:
+		return waitFor("the hub with cluster UID %.64q is active with generation %d too; run `argocd-agentctl hub demote` on one of them", l.Holder, l.Generation)
+	case l.Expired:
 		return serve
 	}
-	return waitFor("the hub with cluster UID %.64q still holds the Lease; it expires if that hub is lost", l.holder)
+	return waitFor("the hub with cluster UID %.64q still holds the Lease; it expires if that hub is lost", l.Holder)
 }
 
-func decideStandby(clusterUID string, s hubstate.State, l record) decision {
+func decideStandby(clusterUID string, s hubstate.State, l Record) Decision {
 	switch {
-	case !l.exists:
+	case !l.Exists:
 		return waitFor("the active hub has not created the Lease")
-	case l.holder == clusterUID && l.generation > s.Generation: // this hub took over and was interrupted
-		return decision{action: becomeActive, generation: l.generation}
-	case l.holder == clusterUID:
-		return decision{action: release, generation: l.generation}
-	case l.holder == "":
+	case l.Holder == clusterUID && l.Generation > s.Generation: // this hub took over and was interrupted
+		return Decision{Action: BecomeActive, Generation: l.Generation}
+	case l.Holder == clusterUID:
+		return Decision{Action: Release, Generation: l.Generation}
+	case l.Holder == "":
 		return waitFor("the active hub was demoted; run `argocd-agentctl hub promote` on one of the hubs")
-	case !l.expired:
-		return waitFor("the hub with cluster UID %.64q holds the Lease", l.holder)
-	case s.Predecessor.UID != l.holder || s.Predecessor.Revision == 0:
+	case !l.Expired:
+		return waitFor("the hub with cluster UID %.64q holds the Lease", l.Holder)
+	case s.Predecessor.UID != l.Holder || s.Predecessor.Revision == 0:
 		return waitFor("the holder of the Lease, the hub with cluster UID %.64q, is lost, but this standby has not received all of its objects. "+
-			"If it must take over, run `argocd-agentctl hub promote`", l.holder)
+			"If it must take over, run `argocd-agentctl hub promote`", l.Holder)
 	}
-	next := max(s.Generation, l.generation) + 1
+	next := max(s.Generation, l.Generation) + 1
 	if next > hubstate.MaxGeneration {
 		return waitFor("there is no generation after %d", hubstate.MaxGeneration)
 	}
-	return decision{action: claim, generation: next}
+	return Decision{Action: Claim, Generation: next}
 }
 
-// stateAfter returns the state of a hub after a decision. A hub that becomes the standby has received nothing of the holder.
-func stateAfter(s hubstate.State, d decision, l record) hubstate.State {
-	s.Generation = d.generation
-	if d.action == becomeStandby {
-		s.Role, s.Predecessor = hubstate.Standby, engine.Store{UID: l.holder}
+// StateAfter returns the state of a hub after a decision. A hub that becomes the standby has received nothing of the holder.
+func StateAfter(s hubstate.State, d Decision, l Record) hubstate.State {
+	s.Generation = d.Generation
+	if d.Action == BecomeStandby {
+		s.Role, s.Predecessor = hubstate.Standby, engine.Store{UID: l.Holder}
 		return s
 	}
 	s.Role = hubstate.Active

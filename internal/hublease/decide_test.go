@@ -15,58 +15,58 @@ func TestDecide(t *testing.T) {
 	standby := func(generation uint64, predecessor engine.Store) hubstate.State {
 		return hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: generation, Predecessor: predecessor}
 	}
-	held := func(holder string, generation uint64) record {
-		return record{exists: true, identity: "group", holder: holder, generation: generation}
+	held := func(holder string, generation uint64) Record {
+		return Record{Exists: true, Identity: "group", Holder: holder, Generation: generation}
 	}
-	expired := func(holder string, generation uint64) record {
+	expired := func(holder string, generation uint64) Record {
 		l := held(holder, generation)
-		l.expired = true
+		l.Expired = true
 		return l
 	}
 	received := engine.Store{UID: "other", Revision: 7}
 	for _, c := range []struct {
 		name   string
 		state  hubstate.State
-		lease  record
-		action action
+		lease  Record
+		action Action
 		next   uint64
 		reason string
 	}{
-		{"the first active hub creates it", active(1), record{}, claim, 1, ""},
-		{"the holder renews it", active(2), held("self", 2), claim, 2, ""},
-		{"the holder renews it although it has expired", active(2), expired("self", 2), claim, 2, ""},
-		{"the holder was promoted by a user", active(3), held("self", 2), claim, 3, ""},
-		{"the holder was restored from a backup", active(1), held("self", 2), becomeActive, 2, ""},
-		{"another hub has taken over", active(1), held("other", 2), becomeStandby, 2, ""},
-		{"another hub has taken over and is lost", active(1), expired("other", 2), becomeStandby, 2, ""},
-		{"another hub has taken over and was demoted", active(1), held("", 2), becomeStandby, 2, ""},
-		{"two hubs have the same generation", active(2), held("other", 2), wait, 0, "is active with generation 2 too"},
-		{"two hubs have the same generation and one is lost", active(2), expired("other", 2), wait, 0, "is active with generation 2 too"},
-		{"promoted by a user while the other hub serves", active(3), held("other", 2), wait, 0, "still holds the Lease"},
-		{"promoted by a user and the other hub is lost", active(3), expired("other", 2), claim, 3, ""},
-		{"promoted by a user after the other hub was demoted", active(3), held("", 2), claim, 3, ""},
-		{"Lease of another group", active(1), record{exists: true, identity: "strangers", expired: true}, wait, 0, `identity "strangers"`},
-		{"invalid generation", active(1), held("other", 1<<40), wait, 0, "invalid generation"},
-		{"a standby does not create it", standby(1, received), record{}, wait, 0, "has not created"},
-		{"a standby waits", standby(1, received), held("other", 1), wait, 0, "holds the Lease"},
-		{"a standby takes over", standby(1, received), expired("other", 1), claim, 2, ""},
-		{"a standby takes over from a later generation", standby(1, received), expired("other", 4), claim, 5, ""},
-		{"a standby with a later generation takes over", standby(6, received), expired("other", 4), claim, 7, ""},
-		{"a standby continues to take over", standby(1, received), held("self", 2), becomeActive, 2, ""},
-		{"a demoted hub gives it up", standby(2, engine.Store{}), held("self", 2), release, 2, ""},
-		{"a standby does not take over after a demotion", standby(1, received), expired("", 1), wait, 0, "was demoted"},
-		{"a standby that has received nothing", standby(1, engine.Store{UID: "other"}), expired("other", 1), wait, 0, "has not received all"},
-		{"a standby of a third hub", standby(1, engine.Store{UID: "third", Revision: 7}), expired("other", 1), wait, 0, "has not received all"},
-		{"no generation is left", standby(1, received), expired("other", hubstate.MaxGeneration), wait, 0, "no generation after"},
-		{"a standby of another group", standby(1, received), record{exists: true, identity: "strangers", holder: "other", expired: true}, wait, 0, "strangers"},
+		{"the first active hub creates it", active(1), Record{}, Claim, 1, ""},
+		{"the holder renews it", active(2), held("self", 2), Claim, 2, ""},
+		{"the holder renews it although it has expired", active(2), expired("self", 2), Claim, 2, ""},
+		{"the holder was promoted by a user", active(3), held("self", 2), Claim, 3, ""},
+		{"the holder was restored from a backup", active(1), held("self", 2), BecomeActive, 2, ""},
+		{"another hub has taken over", active(1), held("other", 2), BecomeStandby, 2, ""},
+		{"another hub has taken over and is lost", active(1), expired("other", 2), BecomeStandby, 2, ""},
+		{"another hub has taken over and was demoted", active(1), held("", 2), BecomeStandby, 2, ""},
+		{"two hubs have the same generation", active(2), held("other", 2), Wait, 0, "is active with generation 2 too"},
+		{"two hubs have the same generation and one is lost", active(2), expired("other", 2), Wait, 0, "is active with generation 2 too"},
+		{"promoted by a user while the other hub serves", active(3), held("other", 2), Wait, 0, "still holds the Lease"},
+		{"promoted by a user and the other hub is lost", active(3), expired("other", 2), Claim, 3, ""},
+		{"promoted by a user after the other hub was demoted", active(3), held("", 2), Claim, 3, ""},
+		{"Lease of another group", active(1), Record{Exists: true, Identity: "strangers", Expired: true}, Wait, 0, `identity "strangers"`},
+		{"invalid generation", active(1), held("other", 1<<40), Wait, 0, "invalid generation"},
+		{"a standby does not create it", standby(1, received), Record{}, Wait, 0, "has not created"},
+		{"a standby waits", standby(1, received), held("other", 1), Wait, 0, "holds the Lease"},
+		{"a standby takes over", standby(1, received), expired("other", 1), Claim, 2, ""},
+		{"a standby takes over from a later generation", standby(1, received), expired("other", 4), Claim, 5, ""},
+		{"a standby with a later generation takes over", standby(6, received), expired("other", 4), Claim, 7, ""},
+		{"a standby continues to take over", standby(1, received), held("self", 2), BecomeActive, 2, ""},
+		{"a demoted hub gives it up", standby(2, engine.Store{}), held("self", 2), Release, 2, ""},
+		{"a standby does not take over after a demotion", standby(1, received), expired("", 1), Wait, 0, "was demoted"},
+		{"a standby that has received nothing", standby(1, engine.Store{UID: "other"}), expired("other", 1), Wait, 0, "has not received all"},
+		{"a standby of a third hub", standby(1, engine.Store{UID: "third", Revision: 7}), expired("other", 1), Wait, 0, "has not received all"},
+		{"no generation is left", standby(1, received), expired("other", hubstate.MaxGeneration), Wait, 0, "no generation after"},
+		{"a standby of another group", standby(1, received), Record{Exists: true, Identity: "strangers", Holder: "other", Expired: true}, Wait, 0, "strangers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := decide("self", c.state, c.lease)
-			if d.action != c.action || d.generation != c.next {
-				t.Errorf("action %d, generation %d, want %d, %d", d.action, d.generation, c.action, c.next)
+			d := Decide("self", c.state, c.lease)
+			if d.Action != c.action || d.Generation != c.next {
+				t.Errorf("action %d, generation %d, want %d, %d", d.Action, d.Generation, c.action, c.next)
 			}
-			if !strings.Contains(d.reason, c.reason) || (d.action == wait) != (d.reason != "") {
-				t.Errorf("reason %q, want %q", d.reason, c.reason)
+			if !strings.Contains(d.Reason, c.reason) || (d.Action == Wait) != (d.Reason != "") {
+				t.Errorf("reason %q, want %q", d.Reason, c.reason)
 			}
 		})
 	}
@@ -74,11 +74,11 @@ func TestDecide(t *testing.T) {
 
 func TestStateAfter(t *testing.T) {
 	s := hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: 1, Predecessor: engine.Store{UID: "other", Revision: 7}}
-	promoted := stateAfter(s, decision{action: becomeActive, generation: 2}, record{holder: "self"})
+	promoted := StateAfter(s, Decision{Action: BecomeActive, Generation: 2}, Record{Holder: "self"})
 	if want := (hubstate.State{Identity: "group", Role: hubstate.Active, Generation: 2, Predecessor: s.Predecessor}); promoted != want {
 		t.Errorf("promoted: %+v", promoted)
 	}
-	demoted := stateAfter(promoted, decision{action: becomeStandby, generation: 3}, record{holder: "other"})
+	demoted := StateAfter(promoted, Decision{Action: BecomeStandby, Generation: 3}, Record{Holder: "other"})
 	if want := (hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: 3, Predecessor: engine.Store{UID: "other"}}); demoted != want {
 		t.Errorf("demoted: %+v, which has received nothing of the new active hub", demoted)
 	}

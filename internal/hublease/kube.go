@@ -45,29 +45,29 @@ type clusterLease struct {
 	ref    kind.Ref
 }
 
-func (c clusterLease) read(ctx context.Context) (record, string, time.Duration, error) {
+func (c clusterLease) read(ctx context.Context) (Record, string, time.Duration, error) {
 	o, err := c.client.Get(ctx, c.ref)
 	if err != nil {
-		return record{}, "", 0, fmt.Errorf("read Lease %s/%s: %w", c.ref.Namespace, c.ref.Name, err)
+		return Record{}, "", 0, fmt.Errorf("read Lease %s/%s: %w", c.ref.Namespace, c.ref.Name, err)
 	}
 	if o == nil {
-		return record{}, "", 0, nil
+		return Record{}, "", 0, nil
 	}
-	l := record{exists: true, identity: o.Annotation(identityAnnotation), holder: rawjson.Text(o.Get("spec", "holderIdentity"))}
-	if l.generation, err = strconv.ParseUint(o.Annotation(generationAnnotation), 10, 64); err != nil {
-		return record{}, "", 0, fmt.Errorf("Lease %s/%s has no valid annotation %s: delete the Lease, or set another --hub-lease-name", c.ref.Namespace, c.ref.Name, generationAnnotation)
+	l := Record{Exists: true, Identity: o.Annotation(identityAnnotation), Holder: rawjson.Text(o.Get("spec", "holderIdentity"))}
+	if l.Generation, err = strconv.ParseUint(o.Annotation(generationAnnotation), 10, 64); err != nil {
+		return Record{}, "", 0, fmt.Errorf("Lease %s/%s has no valid annotation %s: delete the Lease, or set another --hub-lease-name", c.ref.Namespace, c.ref.Name, generationAnnotation)
 	}
 	seconds, _ := strconv.ParseUint(string(o.Get("spec", "leaseDurationSeconds")), 10, 16)
 	return l, o.ResourceVersion(), time.Duration(seconds) * time.Second, nil
 }
 
-func (c clusterLease) write(ctx context.Context, resourceVersion string, l record, duration time.Duration) error {
+func (c clusterLease) write(ctx context.Context, resourceVersion string, l Record, duration time.Duration) error {
 	var holder any // an API server does not accept an empty name
-	if l.holder != "" {
-		holder = l.holder
+	if l.Holder != "" {
+		holder = l.Holder
 	}
 	metadata := map[string]any{"name": c.ref.Name, "namespace": c.ref.Namespace,
-		"annotations": map[string]string{identityAnnotation: l.identity, generationAnnotation: strconv.FormatUint(l.generation, 10)}}
+		"annotations": map[string]string{identityAnnotation: l.Identity, generationAnnotation: strconv.FormatUint(l.Generation, 10)}}
 	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
 		"spec": map[string]any{"holderIdentity": holder, "leaseDurationSeconds": int(duration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
 	var err error

@@ -19,6 +19,12 @@ const (
 	margin   = 6 // the part of the duration that is the margin
 )
 
+// Interval returns the pause between two renewals of a Lease with this duration.
+func Interval(duration time.Duration) time.Duration { return duration / renewals }
+
+// ServesFor returns for how long a hub may serve agents after it began to renew a Lease with this duration.
+func ServesFor(duration time.Duration) time.Duration { return duration - duration/margin }
+
 // conflictPause is the pause after a write that another replica preceded.
 const conflictPause = 100 * time.Millisecond
 
@@ -28,8 +34,8 @@ const MinDuration = 15 * time.Second
 // leaseStore reads and writes the Lease. Writes fail with a conflict if the Lease has changed since it was read.
 type leaseStore interface {
 	// read returns the Lease, its resourceVersion and the duration that its holder wrote.
-	read(ctx context.Context) (record, string, time.Duration, error)
-	write(ctx context.Context, resourceVersion string, l record, duration time.Duration) error
+	read(ctx context.Context) (Record, string, time.Duration, error)
+	write(ctx context.Context, resourceVersion string, l Record, duration time.Duration) error
 }
 
 // stateStore reads and writes the state of this hub.
@@ -116,7 +122,7 @@ func (l *Lease) renewOnce(ctx context.Context) error {
 	before := l.heldUntil()
 	ctx, cancel := context.WithDeadlineCause(ctx, before, errNotRenewed)
 	defer cancel()
-	if !backoff.Sleep(ctx, l.duration/renewals) {
+	if !backoff.Sleep(ctx, Interval(l.duration)) {
 		return context.Cause(ctx)
 	}
 	return l.repeat(ctx, func() bool { return l.heldUntil().After(before) })
@@ -150,7 +156,7 @@ func (l *Lease) repeat(ctx context.Context, done func() bool) error {
 				l.log.InfoContext(ctx, "Waiting for the Lease of the hubs", "reason", reason)
 			}
 		}
-		pause := l.duration / renewals
+		pause := Interval(l.duration)
 		if again {
 			pause = conflictPause
 		}
@@ -162,7 +168,7 @@ func (l *Lease) repeat(ctx context.Context, done func() bool) error {
 
 // step reads the Lease and does what decide returns. It reports whether to repeat at once.
 func (l *Lease) step(ctx context.Context) (again bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.duration/renewals)
+	ctx, cancel := context.WithTimeout(ctx, Interval(l.duration))
 	defer cancel()
 	began := time.Now()
 	is, version, written, err := l.lease.read(ctx)
@@ -172,9 +178,9 @@ func (l *Lease) step(ctx context.Context) (again bool, err error) {
 	if version != l.version {
 		l.version, l.since = version, time.Now()
 	}
-	is.expired = time.Since(l.since) > max(l.duration, written)
+	is.Expired = time.Since(l.since) > max(l.duration, written)
 	state := l.state
-	if is.expired && state.Role == hubstate.Standby { // replication updates its predecessor all the time
+	if is.Expired && state.Role == hubstate.Standby { // replication updates its predecessor all the time
 		if state, err = l.states.read(ctx); err != nil {
 			return false, err
 		}
@@ -182,27 +188,27 @@ func (l *Lease) step(ctx context.Context) (again bool, err error) {
 			return false, errRestart // another replica or a user has changed it
 		}
 	}
-	switch d := decide(l.clusterUID, state, is); d.action {
-	case claim:
-		next := record{exists: true, identity: l.state.Identity, holder: l.clusterUID, generation: d.generation}
+	switch d := Decide(l.clusterUID, state, is); d.Action {
+	case Claim:
+		next := Record{Exists: true, Identity: l.state.Identity, Holder: l.clusterUID, Generation: d.Generation}
 		if err := l.lease.write(ctx, version, next, l.duration); err != nil {
 			return kube.IsConflict(err), err // another replica of this hub has renewed it, or another hub has taken over
 		}
 		if l.state.Role != hubstate.Active {
 			return true, nil // the next decision is to become active
 		}
-		l.setHeldUntil(began.Add(l.duration - l.duration/margin))
-	case release:
-		return false, l.lease.write(ctx, version, record{exists: true, identity: l.state.Identity, generation: d.generation}, l.duration)
-	case becomeActive, becomeStandby:
-		next := stateAfter(state, d, is)
+		l.setHeldUntil(began.Add(ServesFor(l.duration)))
+	case Release:
+		return false, l.lease.write(ctx, version, Record{Exists: true, Identity: l.state.Identity, Generation: d.Generation}, l.duration)
+	case BecomeActive, BecomeStandby:
+		next := StateAfter(state, d, is)
 		if err := l.states.replace(ctx, state, next); err != nil {
 			return false, err
 		}
 		l.log.WarnContext(ctx, "Changed the state of this hub", "role", string(next.Role), "generation", next.Generation)
 		return false, errRestart
-	case wait:
-		l.setReason(d.reason)
+	case Wait:
+		l.setReason(d.Reason)
 	}
 	return false, nil
 }

@@ -23,7 +23,7 @@ const testDuration = time.Minute
 type thirdCluster struct {
 	mu      sync.Mutex
 	random  *rand.Rand
-	lease   record
+	lease   Record
 	version int
 	cut     map[string]bool // hubs that cannot reach it
 	faults  bool
@@ -57,20 +57,20 @@ type connection struct {
 	hub string
 }
 
-func (c connection) read(ctx context.Context) (record, string, time.Duration, error) {
+func (c connection) read(ctx context.Context) (Record, string, time.Duration, error) {
 	if err := c.pass(ctx, c.hub); err != nil {
-		return record{}, "", 0, err
+		return Record{}, "", 0, err
 	}
 	c.mu.Lock()
 	l, version := c.lease, c.version
 	c.mu.Unlock()
 	if version == 0 {
-		return record{}, "", 0, c.pass(ctx, c.hub)
+		return Record{}, "", 0, c.pass(ctx, c.hub)
 	}
 	return l, strconv.Itoa(version), testDuration, c.pass(ctx, c.hub) // the answer can be lost too
 }
 
-func (c connection) write(ctx context.Context, resourceVersion string, l record, _ time.Duration) error {
+func (c connection) write(ctx context.Context, resourceVersion string, l Record, _ time.Duration) error {
 	if err := c.pass(ctx, c.hub); err != nil {
 		return err
 	}

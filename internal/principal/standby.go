@@ -195,7 +195,7 @@ func (s *standby) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 	if m.HubGeneration <= s.hub.state.Generation {
 		return true
 	}
-	err := s.changeState(func(state *hubstate.State) { state.Generation = max(state.Generation, m.HubGeneration) })
+	err := s.changeState(func(state hubstate.State) hubstate.State { return hubstate.FollowGeneration(state, m.HubGeneration) })
 	if err != nil {
 		s.log.Warn("Failed to save the generation of the active hub", "error", err)
 	}
@@ -204,7 +204,7 @@ func (s *standby) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 }
 
 // changeState changes the state of this hub unless it is no longer a standby of this group.
-func (s *standby) changeState(change func(*hubstate.State)) error {
+func (s *standby) changeState(change func(hubstate.State) hubstate.State) error {
 	ctx, cancel := context.WithTimeout(s.ctx, helloTimeout)
 	defer cancel()
 	state, stored, err := hubstate.Read(ctx, s.client, s.cfg.Namespace, s.hub.clusterUID)
@@ -214,8 +214,8 @@ func (s *standby) changeState(change func(*hubstate.State)) error {
 	if state.Role != hubstate.Standby || state.Identity != s.hub.state.Identity {
 		return errors.New("this hub is no longer a standby of the group")
 	}
-	next := state
-	if change(&next); next == state {
+	next := change(state)
+	if next == state {
 		return nil
 	}
 	return hubstate.Write(ctx, s.client, s.cfg.Namespace, stored, next)
@@ -233,11 +233,7 @@ func (s *standby) recordReceived(ctx context.Context) error {
 		if received.Revision == 0 || received.UID == last.UID && received.Revision <= last.Revision {
 			continue
 		}
-		err := s.changeState(func(state *hubstate.State) {
-			if state.Predecessor.UID != received.UID || state.Predecessor.Revision < received.Revision {
-				state.Predecessor = received
-			}
-		})
+		err := s.changeState(func(state hubstate.State) hubstate.State { return hubstate.Received(state, received) })
 		switch {
 		case err == nil:
 			last = received

@@ -21,7 +21,7 @@ func (l *ledger) trusts(agent string) bool {
 // guardBackward checks that an older spec never replaces a newer one. It would come from a stale view, or from a store
 // that regressed.
 func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
-	if ch.old == nil || !ownedByAgent(ch.old) || w.ledger.trusts(s.agent.Name) && w.ledger.hubEra > 0 {
+	if ch.old == nil || !ownedByAgent(ch.old) || w.ledger.trusts(s.agent.Name) && w.ledger.hubEra > 0 || w.ledger.acceptedStore[s.agent.Name] && w.group != nil {
 		return
 	}
 	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))
@@ -35,7 +35,7 @@ func (l *ledger) pruned(c *cluster, r kind.Ref, source, from, to string) {
 	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 {
 		return
 	}
-	l.w.check(l.hubEra > 0 && l.trusts(c.spoke.agent.Name), "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
+	l.w.check(l.hubEra > 0 && l.trusts(c.spoke.agent.Name) || l.w.group != nil && l.acceptedStore[c.spoke.agent.Name], "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)
 }
 
 // hookRan is Argo CD running the delete hooks of an Application.

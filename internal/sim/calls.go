@@ -88,7 +88,7 @@ func (p *process) write(e reconcile.Write) {
 			}
 			return nil, nil
 		}, func(_ *kind.Object, err *apiError) { afterwards(err) })
-	case e.Remember != nil:
+	case e.Remember != nil && p.part != receiver: // a standby keeps no Lease
 		p.remember(*e.Remember, afterwards)
 	default:
 		p.carryOut(e)
@@ -126,7 +126,7 @@ func (p *process) carryOut(e reconcile.Write) {
 // actor is the process as the sender of a request. The request may arrive when the process is gone and the agent has
 // another mode.
 func (p *process) actor(why string) actor {
-	who := actor{what: p.name, proc: p, why: why}
+	who := actor{what: p.name, proc: p, why: why, generation: p.generation}
 	if p.spoke != nil {
 		who.mode = p.spoke.agent.Mode
 	}

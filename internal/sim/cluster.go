@@ -16,6 +16,8 @@ type actor struct {
 	proc *process  // one of ours; nil for users and Argo CD
 	mode kind.Mode // of an agent, when it sent the request
 	why  string
+
+	generation uint64 // of the hub that an agent followed, with two hubs
 }
 
 // cluster is an API server, its faults, and what runs next to it.
@@ -147,12 +149,17 @@ type memory struct {
 	Commands       string // begun last
 	Hub            reconcile.KnownHub
 	Mark           uint64 // of this cluster's own history
+	Generation     engine.HubGeneration
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
+	if r == kind.Agents {
+		c.rememberAgent(who, name, m)
+		return
+	}
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "knownMark": m.KnownStore.Mark.Number, "mark": m.Mark, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub)}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "knownMark": m.KnownStore.Mark.Number, "mark": m.Mark, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub), "generation": tree{"hub": m.Generation.Hub, "number": m.Generation.Number, "since": m.Generation.Since}}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -170,15 +177,16 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 	if o == nil {
 		return memory{}
 	}
-	number := func(key string) uint64 {
-		n, _ := strconv.ParseUint(string(o.Get("spec", key)), 10, 64)
-		return n
+	if r == kind.Agents {
+		return recallAgent(o)
 	}
+	number := func(key string) uint64 { return numberAt(o, "spec", key) }
 	t := decode(o)
 	return memory{Incarnation: number("incarnation"), KnownCluster: digText(t, "spec", "cluster"),
 		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision"),
 			Mark: engine.HistoryMark{Record: digText(t, "spec", "record"), Number: number("knownMark")}},
 		Mark:           number("mark"),
+		Generation:     engine.HubGeneration{Hub: digText(t, "spec", "generation", "hub"), Number: numberAt(o, "spec", "generation", "number"), Since: numberAt(o, "spec", "generation", "since")},
 		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands"),
 		Hub: reconcile.KnownHub{Agent: digText(t, "spec", "hub", "agent"), Namespace: digText(t, "spec", "hub", "namespace"), Server: digText(t, "spec", "hub", "server"),
 			ArgoNamespace: digText(t, "spec", "hub", "argoNamespace"), PrincipalUID: digText(t, "spec", "hub", "principalUID"),

@@ -19,7 +19,7 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 	case kind.Applications:
 		return w.claims(s, r, o) && w.mayRun(s, r, o)
 	case kind.AppProjects:
-		return r.Namespace == w.hub.argo && w.permits(s, o)
+		return r.Namespace == s.hub().argo && w.permits(s, o)
 	case kind.Secrets:
 		if t := o.Label("argocd.argoproj.io/secret-type"); t != "repository" && t != "repo-creds" || r.Namespace != w.hub.argo {
 			return false
@@ -28,10 +28,10 @@ func (w *world) sentTo(s *spoke, r kind.Ref, o *kind.Object) bool {
 		if name == "" {
 			return w.shape.hubSettings.ShareUnscopedRepositories
 		}
-		p := w.hub.st.get(ref(kind.AppProjects, w.hub.argo, name))
+		p := s.hub().st.get(ref(kind.AppProjects, s.hub().argo, name))
 		return p != nil && !ignoredLabel(p) && w.selected(p) && w.permits(s, p)
 	case kind.ConfigMaps:
-		return r.Namespace == w.hub.argo && r.Name == "argocd-gpg-keys-cm"
+		return r.Namespace == s.hub().argo && r.Name == "argocd-gpg-keys-cm"
 	}
 	return w.shape.sent != nil && w.shape.sent(r)
 }
@@ -57,7 +57,7 @@ func (w *world) mayRun(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if name, server := destinationOf(o); !(name == s.agent.Name && server == "" || name == "" && server == s.agent.Server) {
 		return false
 	}
-	return w.consents(s, r, w.hub.projectOf(o))
+	return w.consents(s, r, s.hub().projectOf(o))
 }
 
 // consents reports whether an AppProject permits Applications of a namespace to run on an agent; nil: there is none.
@@ -66,7 +66,7 @@ func (w *world) consents(s *spoke, r kind.Ref, p *kind.Object) bool {
 		return false
 	}
 	t := decode(p)
-	return w.namesAgent(s, t) && (r.Namespace == w.hub.argo || slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == r.Namespace }))
+	return w.namesAgent(s, t) && (r.Namespace == s.hub().argo || slices.ContainsFunc(digList(t, "spec", "sourceNamespaces"), func(n any) bool { return n == "*" || n == r.Namespace }))
 }
 
 // frozen reports whether an Application is an agent's by the mapping and must not run there: then the agent gets
@@ -86,14 +86,14 @@ func (w *world) consentedBefore(s *spoke, r kind.Ref, o *kind.Object) bool {
 	if name == "" {
 		name = "default"
 	}
-	project := ref(kind.AppProjects, w.hub.argo, name)
-	for _, p := range w.principals {
+	project := ref(kind.AppProjects, s.hub().argo, name)
+	for _, p := range w.principalsOf(s.hub()) {
 		i := slices.IndexFunc(p.reflectors, func(f *reflector) bool { return f.resource == kind.AppProjects })
 		if i < 0 {
 			continue
 		}
 		// The first change that it has not seen replaced what it has.
-		for _, ch := range w.hub.st.logs[kind.AppProjects] {
+		for _, ch := range s.hub().st.logs[kind.AppProjects] {
 			if ch.ref == project && ch.rev > p.reflectors[i].frontier {
 				if w.consents(s, r, ch.old) {
 					return true

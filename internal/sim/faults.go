@@ -185,7 +185,7 @@ func (w *world) restoreHub(b *backup) {
 		p.restartIn(w.between(second, 20*second))
 	}
 	for _, s := range w.spokes {
-		if w.hub.recall(registrations, s.agent.Name).KnownCluster != "" {
+		if w.hub.recall(w.registrations(), s.agent.Name).KnownCluster != "" {
 			continue
 		}
 		for _, p := range s.clones { // who comes first has the name
@@ -263,7 +263,7 @@ func cloneAgent(w *world, a action) {
 // first.
 func cloneCluster(w *world, a action) {
 	s, _ := pick(w.spokes, a.n[0])
-	if w.hub.recall(registrations, s.agent.Name).KnownCluster == "" {
+	if w.hub.recall(w.registrations(), s.agent.Name).KnownCluster == "" {
 		return // who comes first has the name
 	}
 	clone := newCluster(w, fmt.Sprintf("clone-%d", len(s.clones)), s.cluster.argo)

@@ -13,6 +13,9 @@ import (
 
 // changed follows every change in every cluster.
 func (w *world) changed(c *cluster, who actor, ch change) {
+	if w.group != nil && !w.group.changed(c, who, ch) {
+		return
+	}
 	w.ledger.track(c, ch)
 	if ch.ref.Resource == kind.Applications {
 		if c.spoke != nil {
@@ -30,12 +33,12 @@ func (w *world) changed(c *cluster, who actor, ch change) {
 	}
 	if who.proc == nil {
 		if removal(ch) {
-			w.ledger.deleted[ch.old.UID()] = true
+			w.ledger.deletedByUser(c, ch)
 		}
 		w.foreign++
 		return
 	}
-	if ch.ref.Resource == leases || ch.ref.Resource == registrations {
+	if ch.ref.Resource == leases || ch.ref.Resource == w.registrations() {
 		return
 	}
 	w.writes++
@@ -147,8 +150,8 @@ func (w *world) guardRemoval(s *spoke, ch change, bad func(string)) {
 
 // misplaced reports whether a copy is not where the mapping of today puts it.
 func (w *world) misplaced(s *spoke, source string, at kind.Ref) bool {
-	for _, o := range w.hub.st.list(at.Resource) {
-		if o.UID() == source {
+	for _, o := range s.hub().st.list(at.Resource) {
+		if s.hub().id(o) == source {
 			return copyOnSpoke(s, refOf(at.Resource, o)) != at
 		}
 	}

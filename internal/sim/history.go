@@ -13,10 +13,10 @@ func (p *process) historyMark(s *spoke) engine.HistoryMark {
 	if p.spoke != nil {
 		return p.cluster.historyMark(leases, "agent")
 	}
-	if p.cluster.st.get(ref(registrations, p.cluster.argo, s.agent.Name)) == nil {
-		p.cluster.remember(actor{what: p.name, proc: p}, registrations, s.agent.Name, memory{})
+	if p.cluster.st.get(ref(p.w.registrations(), p.cluster.argo, s.agent.Name)) == nil {
+		p.cluster.remember(actor{what: p.name, proc: p}, p.w.registrations(), s.agent.Name, memory{})
 	}
-	return p.cluster.historyMark(registrations, s.agent.Name)
+	return p.cluster.historyMark(p.w.registrations(), s.agent.Name)
 }
 
 // mayMark reports whether a session needs a mark, and its cluster was not restored since the session began.

@@ -55,7 +55,7 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 			continue
 		}
 		for _, o := range c.st.list(r) {
-			if !ownedByAgent(o) && o.Annotation(agentKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
+			if !(ownedByAgent(o) && !c.hub) && o.Annotation(agentKey) != s.agent.Name || h != nil && !shows(s, h, refOf(r, o)) {
 				continue
 			}
 			shown := h != nil && h.Cause != engine.CauseFleet // that one only waits for the hub's check
@@ -74,8 +74,8 @@ func (l *ledger) acceptIf(s *spoke, h *engine.Held) {
 
 // movedFrom reports whether the source of a managed agent's replica has another replica now: the mapping has changed.
 func (l *ledger) movedFrom(s *spoke, copied kind.Ref, o *kind.Object) bool {
-	for _, source := range l.w.hub.st.list(copied.Resource) {
-		if source.UID() == o.Annotation(sourceKey) {
+	for _, source := range s.hub().st.list(copied.Resource) {
+		if s.hub().id(source) == o.Annotation(sourceKey) {
 			return s.managed() && copyOnSpoke(s, refOf(copied.Resource, source)) != copied
 		}
 	}
@@ -86,7 +86,11 @@ func (l *ledger) movedFrom(s *spoke, copied kind.Ref, o *kind.Object) bool {
 // it is now.
 func (l *ledger) confirmed(h hold) {
 	s := l.w.spokeOf(h.agent)
+	if s == nil {
+		return // a standby
+	}
 	if h.scope == "" {
+		l.acceptedStore[h.agent] = true
 		l.acceptedHub[h.agent] = l.hubEra
 	}
 	if h.elsewhere == s.managed() { // what the replica of the Applications holds back
@@ -123,11 +127,11 @@ func scopeOf(r kind.Resource) string {
 // settled reports whether everybody concerned has had the time to hear of something that happened to an agent's objects
 // at a time.
 func (w *world) settled(s *spoke, at engine.Time) bool {
-	for _, c := range []*cluster{w.hub, s.cluster} {
+	for _, c := range append(w.hubs(), s.cluster) {
 		at = max(at, c.downUntil, c.faultUntil, c.lagUntil+c.lag)
 	}
-	at = max(at, s.partitionUntil, s.slowUntil+20*second)
-	for _, p := range append(append([]*process{s.process}, w.principals...), s.clones...) {
+	at = max(at, s.partitionUntil, s.slowUntil+20*second, s.cutUntil[0], s.cutUntil[1])
+	for _, p := range append(append([]*process{s.process}, w.allPrincipals()...), s.clones...) {
 		at = max(at, p.pausedUntil)
 	}
 	if w.shape.bus { // a message that is lost is sent again, or made good by a comparison

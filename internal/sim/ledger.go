@@ -40,16 +40,17 @@ type ledger struct {
 	cascadeAt map[string]engine.Time // when an Application was first seen so
 	recounts  bool                   // a store was replaced without a user's action
 
-	turn        uint64
-	hubEra      int            // grows when the hub's store goes back
-	spokeEra    map[string]int // the same, by agent
-	marks       map[engine.HistoryMark]recordedMark
-	late        map[string]bool   // UIDs of stores that are untrusted because of a message that came late
-	metHub      map[string]int    // the era in which an agent last had a session
-	metSpoke    map[string]int    // the era of the agent in which the hub last had one
-	acceptedHub map[string]int    // the era of the hub's store that an agent's user has accepted, or that cannot be distinguished from the one before
-	clusters    map[string]string // the cluster that an agent's name belongs to
-	clustered   map[string]engine.Time
+	turn          uint64
+	hubEra        int            // grows when the hub's store goes back
+	spokeEra      map[string]int // the same, by agent
+	marks         map[engine.HistoryMark]recordedMark
+	late          map[string]bool   // UIDs of stores that are untrusted because of a message that came late
+	metHub        map[string]int    // the era in which an agent last had a session
+	metSpoke      map[string]int    // the era of the agent in which the hub last had one
+	acceptedHub   map[string]int    // the era of the hub's store that an agent's user has accepted, or that cannot be distinguished from the one before
+	acceptedStore map[string]bool   // an agent's user has accepted a store of the hub at some time
+	clusters      map[string]string // the cluster that an agent's name belongs to
+	clustered     map[string]engine.Time
 }
 
 // syncRequest is a sync that a user requested.
@@ -57,6 +58,7 @@ type syncRequest struct {
 	ref     kind.Ref
 	uid     string
 	source  string // of a copy: the UID of the spoke's Application
+	number  int    // of the request
 	runs    int
 	ranOn   string // UID of the spoke's Application
 	ranIn   int    // life of the agent
@@ -69,7 +71,7 @@ type syncRequest struct {
 func newLedger(w *world) *ledger {
 	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
-		metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
+		acceptedStore: map[string]bool{}, metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}, marks: map[engine.HistoryMark]recordedMark{}, late: map[string]bool{}}
 }
 
@@ -86,18 +88,21 @@ func (l *ledger) trackLate(c *cluster, ch change) {
 // trackCascade notes what is deleted with its resources.
 func (l *ledger) trackCascade(c *cluster, ch change) {
 	o := ch.new
+	if o == nil || !l.concerns(c, ch) {
+		return
+	}
+	id := c.id(o)
 	switch {
-	case o == nil:
-	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && c.hub && l.frozen(ch.ref, o):
-		l.cascadeFrozen[o.UID()] = true
+	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade) && c.hub && l.frozen(c, ch.ref, o):
+		l.cascadeFrozen[id] = true
 	case o.IsDeleting() && slices.ContainsFunc(o.Finalizers(), isCascade):
-		if !l.cascade[o.UID()] {
-			l.cascadeAt[o.UID()] = l.w.now
+		if !l.cascade[id] {
+			l.cascadeAt[id] = l.w.now
 		}
-		l.cascade[o.UID()] = true
-	case !o.IsDeleting() && l.cascade[o.UID()]: // a backup has brought it back
-		delete(l.cascade, o.UID())
-		l.back[o.UID()] = l.w.now
+		l.cascade[id] = true
+	case !o.IsDeleting() && l.cascade[id]: // a backup has brought it back
+		delete(l.cascade, id)
+		l.back[id] = l.w.now
 	}
 }
 
@@ -111,11 +116,11 @@ func (l *ledger) track(c *cluster, ch change) {
 		l.children[o.UID()+"@"+c.spoke.agent.Name] = true
 	}
 	l.trackLate(c, ch)
-	if c.hub && ch.ref.Resource == kind.Applications {
+	if c.hub && ch.ref.Resource == kind.Applications && l.concerns(c, ch) {
 		if o == nil {
-			l.goneFromHub[ch.old.UID()] = true // a user deleted it
+			l.goneFromHub[c.id(ch.old)] = true // a user deleted it
 		} else {
-			delete(l.goneFromHub, o.UID()) // a backup may have brought it back
+			delete(l.goneFromHub, c.id(o)) // a backup may have brought it back
 		}
 	}
 	l.trackCascade(c, ch)
@@ -123,7 +128,7 @@ func (l *ledger) track(c *cluster, ch change) {
 		o = ch.old
 	} else if ch.ref.Resource == kind.Applications && (ch.old == nil || !bytes.Equal(ch.old.Get("spec"), o.Get("spec"))) {
 		l.turn++
-		key := o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
+		key := c.id(o) + "/" + unquote(o.Get("spec", "source", "targetRevision"))
 		l.order[key] = append(l.order[key], l.turn)
 		if !l.recounts {
 			if l.first[key] == 0 {
@@ -135,13 +140,13 @@ func (l *ledger) track(c *cluster, ch change) {
 	if source := o.Annotation(sourceKey); source != "" && !c.hub {
 		l.sources[o.UID()] = source
 	}
-	l.noteAll(c, ch.ref, o.UID(), ch.new)
+	l.noteAll(c, ch.ref, c.id(o), ch.new)
 	if c.hub && ch.ref.Resource == kind.AppProjects {
 		for _, app := range c.st.list(kind.Applications) {
 			l.track(c, change{ref: refOf(kind.Applications, app), old: app, new: app}) // it may have been frozen, or be
 		}
 		for _, secret := range c.st.list(kind.Secrets) {
-			l.noteAll(c, refOf(kind.Secrets, secret), secret.UID(), secret)
+			l.noteAll(c, refOf(kind.Secrets, secret), c.id(secret), secret)
 		}
 	}
 }
@@ -151,7 +156,7 @@ func (l *ledger) reconsider() {
 	for _, c := range l.w.clusters() {
 		for _, r := range l.w.resources() {
 			for _, o := range c.st.list(r) {
-				l.noteAll(c, refOf(r, o), o.UID(), o)
+				l.noteAll(c, refOf(r, o), c.id(o), o)
 			}
 		}
 	}
@@ -164,7 +169,9 @@ func (l *ledger) noteAll(c *cluster, r kind.Ref, uid string, o *kind.Object) {
 		return
 	}
 	for _, s := range l.w.spokes {
-		l.noteFor(s, r, uid, o)
+		if s.hub() == c {
+			l.noteFor(s, r, uid, o)
+		}
 	}
 }
 
@@ -178,7 +185,7 @@ func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 		}
 		l.frozenFor[key], l.wasFrozen[key] = true, true
 		if l.w.consentedBefore(s, r, o) {
-			l.placed[key], l.might[specOf(o)+"@"+s.agent.Name] = true, true
+			l.placed[key], l.might[specOf(s.hub(), o)+"@"+s.agent.Name] = true, true
 		}
 		return
 	}
@@ -188,19 +195,19 @@ func (l *ledger) noteFor(s *spoke, r kind.Ref, uid string, o *kind.Object) {
 	}
 	delete(l.frozenFor, key)
 	if sent && r.Resource == kind.Applications {
-		l.might[specOf(o)+"@"+s.agent.Name] = true
+		l.might[specOf(s.hub(), o)+"@"+s.agent.Name] = true
 	}
 	l.note(uid, s.agent.Name, sent)
 }
 
 // specOf names the spec of an Application of the hub.
-func specOf(o *kind.Object) string {
-	return o.UID() + "/" + unquote(o.Get("spec", "source", "targetRevision"))
+func specOf(c *cluster, o *kind.Object) string {
+	return c.id(o) + "/" + unquote(o.Get("spec", "source", "targetRevision"))
 }
 
 // frozen reports whether an Application of the hub is frozen for some agent.
-func (l *ledger) frozen(r kind.Ref, o *kind.Object) bool {
-	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return l.w.frozen(s, r, o) })
+func (l *ledger) frozen(c *cluster, r kind.Ref, o *kind.Object) bool {
+	return slices.ContainsFunc(l.w.spokes, func(s *spoke) bool { return s.hub() == c && l.w.frozen(s, r, o) })
 }
 
 // recount updates the ledger after a store was replaced: no user has given up anything.
@@ -217,6 +224,13 @@ func (l *ledger) recount(c *cluster) {
 		for _, o := range c.st.list(r) {
 			l.track(c, change{ref: refOf(r, o), new: o})
 		}
+	}
+}
+
+// deletedByUser notes what a user has deleted.
+func (l *ledger) deletedByUser(c *cluster, ch change) {
+	if l.concerns(c, ch) {
+		l.deleted[c.id(ch.old)] = true
 	}
 }
 
@@ -261,7 +275,11 @@ func (l *ledger) opened(p *process, f engine.Event) {
 	if st.StoreHoldID == "" {
 		p.known = f.Store
 	}
-	l.checkHistory(p, known, f.Store, l.w.hub.historyMark(registrations, agent), st.StoreHoldID != "", l.hubEra)
+	if l.w.group != nil {
+		l.w.group.opened(p, f)
+		return
+	}
+	l.checkHistory(p, known, f.Store, l.w.hub.historyMark(l.w.registrations(), agent), st.StoreHoldID != "", l.hubEra)
 	if known.UID != "" && (f.Store.UID != known.UID || f.Store.Revision < known.Revision) {
 		l.w.check(st.StoreHoldID != "", "%s trusts a hub whose store regressed from %v to %v", p.name, known, f.Store)
 	}
@@ -292,7 +310,7 @@ func (l *ledger) recordSession(p *process, agent string, f engine.Event) {
 }
 
 func (l *ledger) syncRequested(id string, r kind.Ref, o *kind.Object) {
-	k := &syncRequest{ref: r, uid: o.UID()}
+	k := &syncRequest{number: l.w.lastRequest, ref: r, uid: l.w.hub.id(o)}
 	if o.Annotation(agentKey) != "" {
 		k.source = o.Annotation(sourceKey)
 	}

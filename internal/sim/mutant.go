@@ -17,6 +17,11 @@ type mutant struct {
 	onRecall   func(*memory)
 	onRegister func(*world, kind.Agent) kind.Agent
 	onReport   func(*process, engine.Event)
+
+	onReceive    func(*process, engine.Message) engine.Message
+	staysInRole  bool // processes of a hub do not end when its role changes
+	servesAlways bool // a standby serves agents
+	takesLease   bool // a standby does not wait until the Lease expires
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {
@@ -47,6 +52,13 @@ func (m *mutant) written(p *process, e reconcile.Write) *kind.Object {
 
 func (m *mutant) swallow(p *process, e reconcile.Write) bool {
 	return m.onSwallow != nil && m.onSwallow(p, e)
+}
+
+func (m *mutant) received(p *process, msg engine.Message) engine.Message {
+	if m.onReceive != nil {
+		return m.onReceive(p, msg)
+	}
+	return msg
 }
 
 func (m *mutant) loses(msg engine.Message) bool { return m.onMessage != nil && m.onMessage(msg) }

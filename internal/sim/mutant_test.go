@@ -82,6 +82,73 @@ var mutants = map[string]mutant{
 	}},
 }
 
+// hubMutants are broken in a way that only shows with two hubs. Each breaks one invariant, which the violation names.
+var hubMutants = map[string]struct {
+	violation string
+	first     uint64 // the seed to begin with, near the one that finds it
+	mutant    mutant
+}{
+	"follows a hub of a lower generation": {"follows a hub of generation 1 after", 343, mutant{onReceive: func(p *process, m engine.Message) engine.Message {
+		if welcome, ok := m.(engine.Welcome); ok && p.spoke != nil {
+			welcome.HubGeneration = 1
+			return welcome
+		}
+		return m
+	}}},
+	"forgets the generation of the hub with its process":     {"and its Lease has", 1068, mutant{onRecall: func(m *memory) { m.Generation = engine.HubGeneration{} }}},
+	"trusts a promoted hub that has not received everything": {"goes back from", 334, mutant{onReceive: trustPromoted}},
+	"deletes what a promoted hub has not received":           {"deletes what its owner has not given up", 551, mutant{onReceive: trustPromoted}},
+	"serves agents after a demotion":                         {"and its hub is not active", 15, mutant{staysInRole: true}},
+	"serves agents before a promotion":                       {"and its hub is not active", 15, mutant{servesAlways: true}},
+	"gives commands other names after a promotion": {"has run 2 times", 217, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+		if p.site == nil || p.part != principal || p.born.Generation%2 == 1 || o.Get("operation") == nil {
+			return o
+		}
+		return parsed(bytes.ReplaceAll(o.Raw(), []byte(`{"name":"argocd-agent/command","value":"`), []byte(`{"name":"argocd-agent/command","value":"0`)))
+	}}},
+	"takes every object of a standby for one of the active hub": {"deletes what the active hub has not deleted", 44, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+		if p.part != receiver || o.Annotation(kind.StandbyAnnotation) != "" {
+			return o
+		}
+		return annotated(o, kind.StandbyAnnotation, `{"hub":"`+principalUID+`","uid":"`+origin(o)+`"}`)
+	}}},
+	"takes the Lease before it expires": {"may still serve agents", 1, mutant{takesLease: true}},
+	"does not send a standby all objects": {"do not become equal", 15, mutant{onMessage: func(m engine.Message) bool {
+		d, ok := m.(engine.Delta)
+		return ok && d.Scope == "standby-applications"
+	}}},
+}
+
+// trustPromoted is an agent to which a promoted hub has received everything.
+func trustPromoted(p *process, m engine.Message) engine.Message {
+	if welcome, ok := m.(engine.Welcome); ok && p.spoke != nil && welcome.Predecessor.UID != "" {
+		welcome.Predecessor.Revision = 1 << 50
+		return welcome
+	}
+	return m
+}
+
+// Each invariant of two hubs fails for a product that breaks it.
+func TestHubMutants_AreDetected(t *testing.T) {
+	for _, name := range sortedKeys(hubMutants) {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			broken := hubMutants[name]
+			for number := broken.first; number <= broken.first+2*mutantSeeds; number++ {
+				seed := Seed{Number: number}
+				if !seed.hasTwoHubs() {
+					continue
+				}
+				if r := run(seed, broken.mutant, nil); len(r.Violations) > 0 && strings.Contains(r.Violations[0], broken.violation) {
+					what, _, _ := strings.Cut(r.Violations[0], "\n")
+					t.Logf("seed %d: %s", number, what)
+					return
+				}
+			}
+			t.Errorf("a product that %s is not found out by the worlds with two hubs of %d seeds", name, 2*mutantSeeds)
+		})
+	}
+}
+
 func annotated(o *kind.Object, key, value string) *kind.Object {
 	b, err := rawjson.Set(o.Raw(), rawjson.Quote(value), "metadata", "annotations", key)
 	if err != nil {

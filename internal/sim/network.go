@@ -11,11 +11,14 @@ import (
 // conn is a connection of an agent to one replica of the principal. As a stream it keeps the order and loses nothing
 // until it breaks; as a message bus it loses, doubles and reorders.
 type conn struct {
-	w      *world
-	spoke  *spoke // whose identity the agent has proved
-	agent  *end
-	hub    *end
-	broken bool
+	w     *world
+	spoke *spoke // whose identity the agent has proved; nil: between two hubs
+	site  *site  // of the hub, if there are two
+
+	generation uint64 // of that hub
+	agent      *end
+	hub        *end
+	broken     bool
 }
 
 // end is one end of a connection.
@@ -32,6 +35,11 @@ type end struct {
 	epoch   engine.Epoch
 
 	welcomed bool
+
+	opened  bool        // agent: the session was opened
+	since   engine.Time // agent, with two hubs
+	code    engine.Code // agent, with two hubs: why it closed the connection
+	atLeast uint64      // agent, with two hubs: the generation in its Lease when it began
 }
 
 func (e *end) other() *end {
@@ -46,7 +54,7 @@ func (e *end) agentName() string {
 	if e == e.c.agent {
 		return ""
 	}
-	return e.c.spoke.agent.Name
+	return e.c.name()
 }
 
 // dial connects an agent to any replica that is up, after a fresh read of its own store.
@@ -56,6 +64,10 @@ func (p *process) dial() {
 	}
 	p.dialling = true
 	w := p.w
+	if w.group != nil {
+		p.dialHub()
+		return
+	}
 	var up []*process
 	for _, h := range w.principals {
 		if h.up {
@@ -108,21 +120,21 @@ func (e *end) begin() {
 	if !e.open {
 		return
 	}
-	if e == e.c.hub && !e.p.admits(e.c.spoke.agent.Name) {
+	if e == e.c.hub && !e.p.admits(e.c.name()) {
 		e.refuse()
 		return
 	}
 	e.ready = true
 	st := e.p.cluster.st
 	if e == e.c.agent {
-		e.p.readLease()
+		e.beginAgent()
 	}
 	skew := engine.Time(0)
-	if e == e.c.hub {
+	if e == e.c.hub && e.c.spoke != nil {
 		skew = e.c.spoke.cluster.skew
 	}
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), ClockSkew: skew, Input: engine.Connected{
-		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev, Mark: e.p.historyMark(e.c.spoke)}}})
+		Session: e.session, Epoch: e.epoch, Store: engine.Store{UID: st.uid, Revision: st.rev, Mark: e.historyMark()}}})
 	early := e.early
 	e.early = nil
 	for _, m := range early {
@@ -148,6 +160,7 @@ func (p *process) toPeer(e reconcile.ToPeer) {
 	case engine.CloseSession:
 		if end := p.conns[eff.Session]; end != nil {
 			p.w.tracef("%s: cuts the connection: %s %s", p.name, eff.Code, eff.Message)
+			end.code = eff.Code
 			end.close(eff.RetryAfter)
 		}
 	}
@@ -163,28 +176,33 @@ func (e *end) send(m engine.Message) {
 		w.violate("encode %T: %v", m, err)
 		return
 	}
-	w.messages++
-	w.bytes += len(data)
+	if e.c.spoke != nil {
+		w.messages++
+		w.bytes += len(data)
+	}
+	if w.group != nil {
+		w.group.guardSend(e, m)
+	}
 	if w.trace != nil {
 		w.traceMessage(e, m, len(data))
 	}
 	if w.mutant.loses(m) {
 		return
 	}
-	if e.c.broken || e.c.spoke.cutOff() {
-		if !w.shape.bus {
+	if e.c.broken || e.c.cutOff() {
+		if !e.c.bus() {
 			e.c.cut()
 		}
 		return
 	}
-	if !w.shape.bus {
-		e.deliver(data, e.c.spoke.latency(), true)
+	if !e.c.bus() {
+		e.deliver(data, e.c.latency(), true)
 		return
 	}
 	if w.faulty && w.chance(w.shape.loss) {
 		return
 	}
-	e.deliver(data, e.c.spoke.latency(), false)
+	e.deliver(data, e.c.latency(), false)
 	if w.faulty && w.chance(w.shape.loss) {
 		e.deliver(data, w.between(0, 20*second), false)
 	}
@@ -218,6 +236,7 @@ func (e *end) receive(m engine.Message) {
 		e.early = append(e.early, m)
 		return
 	}
+	m = e.c.w.mutant.received(e.p, m)
 	if _, ok := m.(engine.Welcome); ok {
 		e.p.failures = 0
 		e.welcomed = true
@@ -225,7 +244,14 @@ func (e *end) receive(m engine.Message) {
 	if _, ok := m.(engine.Hello); !ok {
 		m = e.p.translate(m)
 	}
-	e.p.received(e.c.spoke.agent.Name, m)
+	if welcome, ok := m.(engine.Welcome); ok && e.c.w.group != nil && e.awaits(welcome) {
+		return
+	}
+	e.handle(m)
+}
+
+func (e *end) handle(m engine.Message) {
+	e.p.received(e.c.name(), m)
 	e.p.receivedMark(m)
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Received{Session: e.session, Message: m}})
 }
@@ -239,11 +265,11 @@ func (e *end) close(retryAfter engine.Time) {
 	delete(e.p.conns, e.session)
 	to := e.other()
 	if to.open && !e.c.broken {
-		d := max(e.c.spoke.latency(), to.lastAt-e.c.w.now)
+		d := max(e.c.latency(), to.lastAt-e.c.w.now)
 		to.p.in(to.life, d, func() { to.lost() })
 	}
 	if e == e.c.agent {
-		e.p.redial(retryAfter)
+		e.ended(retryAfter)
 	}
 }
 
@@ -260,7 +286,7 @@ func (e *end) lost() {
 	}
 	e.p.step(reconcile.FromPeer{Agent: e.agentName(), Input: engine.Disconnected{Session: e.session}})
 	if e == e.c.agent {
-		e.p.redial(0)
+		e.ended(0)
 	}
 }
 
@@ -317,6 +343,9 @@ func (s *spoke) latency() engine.Time {
 // sessionOpened records the session. Other principal replicas are not notified: a session of theirs ends with its
 // connection.
 func (w *world) sessionOpened(p *process, agent string, f engine.Event) {
+	if p.part != principal {
+		return
+	}
 	if p.spoke != nil {
 		w.ledger.opened(p, f)
 		return

@@ -66,8 +66,8 @@ func (w *world) mustRevert(s *spoke, copied kind.Ref, before *kind.Object) bool 
 	if again || !w.ledger.now[key] || w.ledger.wasFrozen[key] || before.Label(ignoreKey) != "" || s.ctl.fights[copied.Name] {
 		return false
 	}
-	for _, r := range w.hub.applications(func(o *kind.Object) bool { return o.UID() == before.Annotation(sourceKey) }) {
-		o := w.hub.st.get(r)
+	for _, r := range s.hub().applications(func(o *kind.Object) bool { return s.hub().id(o) == before.Annotation(sourceKey) }) {
+		o := s.hub().st.get(r)
 		return !o.IsDeleting() && copyOnSpoke(s, r) == copied && bytes.Equal(o.Get("spec", "source"), before.Get("spec", "source"))
 	}
 	return false

@@ -14,6 +14,9 @@ import (
 // differences lists what is not as it should be, in words. Empty: all is well.
 func (w *world) differences() []string {
 	d := differ{w: w}
+	if w.group != nil {
+		d.hubs(w.group)
+	}
 	for _, s := range w.spokes {
 		if s.modeChanged {
 			continue
@@ -121,8 +124,8 @@ func (d *differ) application(w *world, s *spoke, hub, replica *kind.Object, ther
 	d.dropped(s, at, h)
 	c := decode(replica)
 	d.conditions(at, c)
-	if digText(c, "metadata", "annotations", sourceKey) != hub.UID() || !ownedByAgent(replica) {
-		d.add("%s is a replica of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), hub.UID())
+	if digText(c, "metadata", "annotations", sourceKey) != w.hub.id(hub) || !ownedByAgent(replica) {
+		d.add("%s is a replica of %s, not of %s", at, digText(c, "metadata", "annotations", sourceKey), w.hub.id(hub))
 	}
 	if a, b := plainSpec(s, h, "in-cluster"), plainSpec(s, c, ""); a != b {
 		d.add("%s: spec %s is %s there", at, a, b)

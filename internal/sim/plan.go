@@ -37,16 +37,19 @@ type actionType struct {
 // what one fault alone would show.
 const usual = 30
 
-func actions() []actionType {
+// plannedActions are those of worlds with one hub. The order counts: seeds draw from it.
+func plannedActions() []actionType {
 	return slices.Concat(hubActions, spokeActions, faultActions, denialActions, registrationActions, settingsActions,
 		skewActions, crdActions, kindActions, childActions)
 }
 
+func actions() []actionType { return slices.Concat(plannedActions(), groupActions) }
+
 // drawPlan draws what will happen, in the order of time.
-func drawPlan(rng *rand.Rand) []action {
+func drawPlan(rng *rand.Rand, from []actionType) []action {
 	var choice []actionType
 	total := 0
-	for _, a := range actions() {
+	for _, a := range from {
 		rare := a.rare
 		if rare == 0 {
 			rare = usual

@@ -4,8 +4,10 @@ import (
 	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/transport/route"
 )
 
 // process is a principal or an agent: a Reconciler with stand-ins of kube, transport and assembly. It may die
@@ -15,6 +17,8 @@ type process struct {
 	name       string
 	cluster    *cluster
 	spoke      *spoke // of an agent; nil: a principal
+	site       *site  // of a hub, if there are two
+	part       part   // of a hub, if there are two
 	reconciler *reconcile.Reconciler
 
 	release     release
@@ -43,6 +47,10 @@ type process struct {
 	requested   map[string]bool        // "agent/scope/name": the owner has requested the removal of an item
 	asked       map[kind.Ref]bool      // removals that have begun, and that the owner had asked for
 	absent      map[string]*absence
+	born        hubstate.State    // hub: with which this life began
+	route       *route.Route      // agent, with two hubs
+	lease       leaseView         // hub, with a Lease of two hubs
+	generation  uint64            // agent, with two hubs: the latest of a session of this life
 	specs       map[string]uint64 // the owner's turn that this life has come to, by source UID
 }
 
@@ -118,7 +126,7 @@ func (p *process) rearm() {
 
 // start begins a life.
 func (p *process) start() {
-	if p.up || p.retired {
+	if p.up || p.retired || p.site != nil && !p.site.mayStart(p) {
 		return
 	}
 	p.up = true
@@ -126,16 +134,21 @@ func (p *process) start() {
 	p.wakeAt, p.pausedUntil, p.attempt, p.failures, p.dialling = 0, 0, 0, 0, false
 	p.objects, p.requested, p.absent, p.wrote = 0, map[string]bool{}, map[string]*absence{}, map[string]engine.Time{}
 	p.asked = map[kind.Ref]bool{}
-	p.met, p.online = false, false
+	p.met, p.online, p.generation = false, false, 0
 	p.conns, p.persisted, p.specs, p.peers = map[uint64]*end{}, map[string]memory{}, map[string]uint64{}, map[string]string{}
 	p.w.tracef("%s: starts", p.name)
-	if p.spoke != nil {
+	switch {
+	case p.spoke != nil:
 		p.startAgent()
-	} else {
+	case p.part == sender:
+		p.startSender()
+	case p.part == receiver:
+		p.startReceiver()
+	default:
 		p.startPrincipal()
 	}
 	p.reflectors = nil
-	for _, r := range p.w.resources() {
+	for _, r := range p.resources() {
 		namespaces := []string{""}
 		if parts := p.w.applicationNamespaces(); r == kind.Applications && p.spoke == nil && len(parts) > 0 {
 			namespaces = parts
@@ -148,6 +161,10 @@ func (p *process) start() {
 	}
 	p.later(p.w.between(1, 500), p.readSchema)
 	p.later(minute, p.bookmarks)
+	if p.site != nil && p.w.group.lease != nil && p.part != sender {
+		p.lease = leaseView{}
+		p.later(p.w.between(10, second), p.useLease)
+	}
 	p.later(10*second, p.checkOften)
 	p.later(p.persistEvery(), p.persistOften)
 }
@@ -198,13 +215,20 @@ func (p *process) persistOften() {
 // persistEvery is how often: an agent has its Lease written once a minute, a principal looks at the status of each
 // Agent every ten seconds.
 func (p *process) persistEvery() engine.Time {
-	if p.spoke != nil {
+	switch {
+	case p.spoke != nil:
 		return minute
+	case p.part == receiver:
+		return 5 * second
 	}
 	return 10 * second
 }
 
 func (p *process) persist() {
+	if p.part != principal {
+		p.persistStandby()
+		return
+	}
 	if p.spoke != nil {
 		p.persistLease()
 		p.recordMark()
@@ -227,6 +251,9 @@ func (p *process) report(e reconcile.Report) {
 		p.online = true
 		p.w.sessionOpened(p, e.Agent, f)
 		p.persistSoon(f, e.Agent)
+	case engine.StoreContinued:
+		p.known = f.Store
+		p.persistSoon(f, e.Agent)
 	case engine.StoreAccepted:
 		p.known = f.Store
 		p.persistSoon(f, e.Agent)
@@ -248,7 +275,7 @@ func (p *process) persistSoon(f engine.Event, agent string) {
 		if s := p.w.spokeOf(agent); s != nil {
 			p.later(p.w.between(10, second), func() { p.persistRegistration(s, true) })
 		}
-	case f.Type == engine.HoldStarted && f.Scope == "", f.Type == engine.StoreAccepted, f.Type == engine.Opened && !p.met:
+	case f.Type == engine.HoldStarted && f.Scope == "", f.Type == engine.StoreAccepted, f.Type == engine.StoreContinued, f.Type == engine.Opened && !p.met:
 		p.met = true
 		p.accepted = p.accepted || f.Type == engine.StoreAccepted
 		p.later(p.w.between(10, second), p.persistLease)
@@ -267,6 +294,11 @@ func (p *process) startAgent() {
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Kinds: p.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
 		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub}
+	if p.w.group != nil {
+		cfg.KnownGeneration, cfg.OneHub = m.generation(), true
+		p.generation = max(1, m.generation().Number)
+		p.route = route.New(len(p.w.group.sites), p.w.rng.Float64)
+	}
 	p.reconciler = reconcile.New(cfg)
 	p.later(p.w.between(10, 2*second), p.dial)
 }
@@ -276,9 +308,13 @@ func (p *process) readLease() {
 	if p.accepted {
 		return
 	}
+	in := reconcile.Remembered{LaterGenerations: p.reconciler.LaterGenerations()}
 	m := p.w.mutant.recalled(p.cluster.recall(leases, "agent"))
-	p.step(reconcile.Remembered{Memory: reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted,
-		Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands), Hub: m.Hub}})
+	in.Memory = reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands), Hub: m.Hub}
+	if p.w.group != nil {
+		in.Generation = m.generation()
+	}
+	p.step(in)
 }
 
 func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiError) {}) }
@@ -286,6 +322,9 @@ func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiEr
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub, Mark: p.persisted[""].Mark}
+	if p.w.group != nil {
+		now.Generation = m.Generation
+	}
 	exact := p.accepted // earlier knowledge does not count
 	if now == p.persisted[""] && !exact {
 		done(nil)
@@ -296,8 +335,11 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation && exact {
 			said.Incarnation = there.Incarnation
 		} else if there.Incarnation != p.incarnation { // another process, which may know more
-			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub}.With(m)
+			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub, Generation: there.Generation}.With(m)
 			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " "), Hub: both.Hub}
+			if p.w.group != nil {
+				said.Generation = both.Generation
+			}
 		}
 		said.Mark = p.cluster.recall(leases, "agent").Mark
 		p.cluster.remember(actor{what: p.name, proc: p}, leases, "agent", said)
@@ -316,6 +358,9 @@ func (p *process) startPrincipal() {
 	cfg := reconcile.Config{Side: kind.Hub, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		PrincipalUID: principalUID, Kinds: p.kinds(), Settings: p.w.shape.hubSettings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning, FleetCheck: true,
 		ApplicationNamespaces: p.w.applicationNamespaces()}
+	if p.site != nil {
+		cfg.Generation, cfg.Predecessor = p.born.Generation, p.born.Predecessor
+	}
 	p.reconciler = reconcile.New(cfg)
 	p.step(reconcile.ArgoSettings{InstanceLabel: p.w.instanceLabel})
 	for _, s := range p.w.spokes {
@@ -327,7 +372,7 @@ func (p *process) startPrincipal() {
 
 // superseded reports whether another principal has a newer session of an agent.
 func (p *process) superseded(agent string, epoch engine.Epoch) bool {
-	for _, other := range p.w.principals {
+	for _, other := range p.w.principalsOf(p.cluster) {
 		if other != p && other.up {
 			if st, ok := other.reconciler.Status(agent); ok && st.Connected && st.Epoch.Newer(epoch) {
 				return true
@@ -343,7 +388,7 @@ func (p *process) register(s *spoke) {
 	if s.deleted {
 		return
 	}
-	m := p.cluster.recall(registrations, s.agent.Name)
+	m := p.cluster.recall(p.w.registrations(), s.agent.Name)
 	p.persisted[s.agent.Name] = m
 	p.step(reconcile.Register{Agent: p.w.mutant.registered(p.w, s.agent), KnownCluster: m.KnownCluster, KnownStore: m.KnownStore, StoreUntrusted: m.StoreUntrusted})
 }
@@ -367,7 +412,7 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 	}
 	news = news || now.KnownCluster != was.KnownCluster || now.StoreUntrusted != was.StoreUntrusted || p.w.now-p.wrote[name] >= 10*minute
 	due := now != was && news || p.w.now-p.wrote[name] >= minute // what only ages is part of the status, and not of this
-	if mark := p.cluster.historyMark(registrations, name); due && p.mayMark(st, mark) {
+	if mark := p.cluster.historyMark(p.w.registrations(), name); due && p.mayMark(st, mark) {
 		now.Mark = mark.Number + 1
 	}
 	if now == was || !due {
@@ -375,14 +420,14 @@ func (p *process) persistRegistration(s *spoke, news bool) {
 	}
 	p.wrote[name] = p.w.now
 	p.ask(func() (*kind.Object, *apiError) {
-		if p.cluster.recall(registrations, name) != p.persisted[name] {
+		if p.cluster.recall(p.w.registrations(), name) != p.persisted[name] {
 			return nil, &apiError{"Conflict", "another principal has written it"}
 		}
-		p.cluster.remember(actor{what: p.name, proc: p}, registrations, name, now)
+		p.cluster.remember(actor{what: p.name, proc: p}, p.w.registrations(), name, now)
 		if now.Mark != was.Mark {
 			p.w.ledger.markRecorded(p.cluster, engine.HistoryMark{Record: st.Mark.Record, Number: now.Mark})
 		}
-		for _, other := range p.w.principals {
+		for _, other := range p.w.principalsOf(p.cluster) {
 			if other != p && other.up {
 				other.later(other.cluster.watchLag(), func() { other.register(s) })
 			}

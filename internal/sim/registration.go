@@ -47,7 +47,8 @@ func (w *world) afterWatch(p *process, run func()) {
 // admits reports whether a principal lets an agent in: it knows of it, and not that it is to be kept out.
 func (p *process) admits(agent string) bool {
 	_, known := p.reconciler.Status(agent)
-	return known && !p.w.spokeOf(agent).refused
+	s := p.w.spokeOf(agent)
+	return known && (s == nil || !s.refused)
 }
 
 // refuse ends a connection from the hub, whatever the state of the Reconciler.
@@ -182,6 +183,9 @@ func changeMapping(w *world, a action) {
 func (w *world) unseen() engine.Time {
 	if slices.ContainsFunc(w.spokes, func(s *spoke) bool { return s.modeChanged }) {
 		return 5 * minute
+	}
+	if w.group != nil {
+		return resolved + minute
 	}
 	return 0
 }

@@ -19,7 +19,7 @@ func (w *world) checkSyncRequests() {
 			continue
 		}
 		o := w.hub.st.get(k.ref)
-		if o == nil || o.UID() != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.gaveUp[k.uid] {
+		if o == nil || w.hub.id(o) != k.uid || o.IsDeleting() || ignoredLabel(o) || w.ledger.gaveUp[k.uid] {
 			continue
 		}
 		if o.Annotation(agentKey) == "" && !slices.ContainsFunc(w.spokes, func(s *spoke) bool { return w.sentTo(s, k.ref, o) }) {

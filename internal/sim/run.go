@@ -30,9 +30,14 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	sh := drawShape(rng)
 	sh.watchByNamespace = sh.mapping == kind.ByNamespace && seeded(seed.Number, 3).IntN(100) < 30
 	sh.elsewhere = seeded(seed.Number, 4).IntN(100) < 50
+	from := plannedActions()
+	if seed.hasTwoHubs() {
+		sh.withTwoHubs()
+		from = twoHubActions()
+	}
 	w := newWorld(seed.Number, sh)
 	w.mutant, w.trace = m, trace
-	plan := drawPlan(rng)
+	plan := drawPlan(rng, from)
 	defer func() {
 		if r := recover(); r != nil {
 			w.violate("panic: %v\n%s", r, debug.Stack())
@@ -51,6 +56,12 @@ func (w *world) runPlan(plan []action, sh shape) {
 	w.faulty = true
 	if sh.bus {
 		w.seen["message bus"] = true
+	}
+	if sh.hubs {
+		w.seen["two hubs"] = true
+	}
+	if sh.hubLease {
+		w.seen["Lease of two hubs"] = true
 	}
 	w.begin()
 	w.populate()
@@ -112,6 +123,10 @@ func (w *world) heal() {
 			p.restartIn(second)
 		}
 	}
+	if w.group != nil {
+		w.group.heal()
+		return
+	}
 	w.correctIdentities()
 }
 
@@ -119,11 +134,11 @@ func (w *world) heal() {
 // the hub had lost its record.
 func (w *world) correctIdentities() {
 	for _, s := range w.spokes {
-		m := w.hub.recall(registrations, s.agent.Name)
+		m := w.hub.recall(w.registrations(), s.agent.Name)
 		if m.KnownCluster == "" || m.KnownCluster == s.cluster.st.uid {
 			continue
 		}
-		w.hub.remember(actor{what: userName}, registrations, s.agent.Name, memory{KnownCluster: s.cluster.st.uid})
+		w.hub.remember(actor{what: userName}, w.registrations(), s.agent.Name, memory{KnownCluster: s.cluster.st.uid})
 		for _, p := range w.principals {
 			p.restartIn(second)
 		}
@@ -131,7 +146,7 @@ func (w *world) correctIdentities() {
 }
 
 func (w *world) clusters() []*cluster {
-	out := []*cluster{w.hub}
+	out := w.hubs()
 	for _, s := range w.spokes {
 		out = append(out, s.cluster)
 	}
@@ -192,10 +207,13 @@ func (w *world) hasHolds() bool {
 
 // held returns the holds that principals show for the agents with a session.
 func (w *world) held(each func(hold)) {
+	agents := w.group.standbys()
 	for _, s := range w.spokes {
-		agent := s.agent.Name
-		for _, p := range w.principals {
-			if !p.up {
+		agents = append(agents, s.agent.Name)
+	}
+	for _, agent := range agents {
+		for _, p := range w.allPrincipals() {
+			if !p.up || p.part == receiver {
 				continue
 			}
 			st, ok := p.reconciler.Status(agent)

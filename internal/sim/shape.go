@@ -26,6 +26,8 @@ type shape struct {
 	objectLimit int  // bytes that API servers store; 0: any
 	statusSize  int  // bytes of a large status
 	apps        int  // to begin with, for each agent
+	hubs        bool // an active hub and a standby
+	hubLease    bool // a Lease decides which of them is active
 	steady      bool // no randomness, for scenarios with recorded output
 
 	elsewhere        bool // principals do not keep the content of Applications of agents with sessions elsewhere

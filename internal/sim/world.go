@@ -18,7 +18,8 @@ type world struct {
 	shape     shape
 	mutant    mutant
 
-	hub        *cluster
+	hub        *cluster // that users use
+	group      *group   // two hubs; nil: there is one
 	principals []*process
 	spokes     []*spoke
 	conns      []*conn
@@ -66,6 +67,18 @@ type spoke struct {
 
 	partitionUntil engine.Time
 	slowUntil      engine.Time
+
+	follows    *cluster       // with two hubs: the hub of the latest session
+	generation uint64         // ... and its generation
+	cutUntil   [2]engine.Time // ... and until when each hub cannot be reached
+}
+
+// hub is the hub that the agent follows.
+func (s *spoke) hub() *cluster {
+	if s.follows != nil {
+		return s.follows
+	}
+	return s.w.hub
 }
 
 func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
@@ -82,6 +95,9 @@ func newWorld(seed uint64, sh shape) *world {
 	w.hub.st.rev = 100 + uint64(w.between(0, 1_000_000)) // no two stores count alike
 	for i := range sh.replicas {
 		w.principals = append(w.principals, &process{w: w, name: fmt.Sprintf("hub-%d", i), cluster: w.hub})
+	}
+	if sh.hubs {
+		w.addHub()
 	}
 	return w
 }
@@ -107,6 +123,9 @@ func (w *world) addSpoke(a agentShape) *spoke {
 // begin installs Argo CD everywhere and starts all processes.
 func (w *world) begin() {
 	w.install(w.hub)
+	if w.group != nil {
+		w.group.begin()
+	}
 	for _, s := range w.spokes {
 		w.install(s.cluster)
 	}
@@ -121,7 +140,7 @@ func (w *world) begin() {
 // install makes what every Argo CD comes with.
 func (w *world) install(c *cluster) {
 	c.create("install", kind.AppProjects, project(c.argo, "default", []any{tree{"name": "*", "server": "*", "namespace": "*"}}, []any{"*"}))
-	if c.hub && !w.shape.steady {
+	if c == w.hub && !w.shape.steady {
 		c.create("install", kind.AppProjects, project(c.argo, "p1", []any{tree{"name": "*", "namespace": "*"}}, []any{"*"}))
 	}
 	c.create("install", kind.ConfigMaps, tree{"apiVersion": "v1", "kind": "ConfigMap",

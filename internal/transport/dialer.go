@@ -14,6 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport/enroll"
+	"github.com/argocd-agent/argocd-agent/internal/transport/route"
 	"github.com/argocd-agent/argocd-agent/internal/transport/tunnel"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
@@ -69,7 +70,7 @@ func (cfg DialerConfig) withDefaults() DialerConfig {
 // Dialer keeps an agent connected to the hub.
 type Dialer struct {
 	cfg      DialerConfig
-	route    *route
+	route    *route.Route
 	tunnels  tunnel.Config
 	counters Counters
 	dedupLog *DedupLogger
@@ -83,7 +84,7 @@ type Dialer struct {
 // NewDialer returns a Dialer that does not run yet.
 func NewDialer(cfg DialerConfig) *Dialer {
 	cfg = cfg.withDefaults()
-	d := &Dialer{cfg: cfg, route: newRoute(len(cfg.Connectors), cfg.Random), dedupLog: NewDedupLogger(cfg.Log, cfg.Now)}
+	d := &Dialer{cfg: cfg, route: route.New(len(cfg.Connectors), cfg.Random), dedupLog: NewDedupLogger(cfg.Log, cfg.Now)}
 	d.tunnels = tunnel.Config{Limits: cfg.TunnelLimits, Counters: &d.counters.Tunnels, Refuse: d.counters.Refuse, Log: d.dedupLog.With, Running: &d.running}
 	return d
 }
@@ -103,16 +104,16 @@ func (d *Dialer) Run(ctx context.Context) error {
 
 // once makes one attempt and waits for the pause after it. It returns false if there must be no other attempt.
 func (d *Dialer) once(ctx context.Context) bool {
-	connector := d.cfg.Connectors[d.route.current]
+	connector := d.cfg.Connectors[d.route.Current()]
 	c, err := d.attempt(ctx, connector)
 	if ctx.Err() != nil {
 		return false
 	}
 	var pause time.Duration
 	if c != nil {
-		pause = d.route.next(c.established.Load(), d.cfg.Now().Sub(c.Since), err)
+		pause = d.route.Next(c.established.Load(), d.cfg.Now().Sub(c.Since), endOf(err))
 	} else {
-		pause = d.route.next(false, 0, err)
+		pause = d.route.Next(false, 0, endOf(err))
 		d.counters.Failures.Add(1)
 		d.dedupLog.With(connector.Address(), err).WarnContext(ctx, "Failed to connect to principal", "next", pause)
 		d.cfg.Failed(connector.Address(), err, pause)
@@ -144,7 +145,7 @@ func (d *Dialer) attempt(ctx context.Context, connector Connector) (*Conn, error
 	d.counters.Connects.Add(1)
 	d.runCertificateRenewal(c)
 	var returning sync.WaitGroup
-	if d.route.mayReturn() {
+	if d.route.MayReturn() {
 		returning.Go(func() { d.returnToFirst(c) })
 	}
 	c.run(d.cfg.Events)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
+	"github.com/argocd-agent/argocd-agent/internal/transport/route"
 )
 
 func TestRoute_TriesAddressesInOrder(t *testing.T) {
@@ -13,7 +14,7 @@ func TestRoute_TriesAddressesInOrder(t *testing.T) {
 	refused := func(after time.Duration) error { return &RefusedError{Code: engine.Overloaded, RetryAfter: after} }
 	back := &ByeError{Code: engine.Reconnect, Local: true}
 	broken := errors.New("broken")
-	r := newRoute(3, func() float64 { return 1 })
+	r := route.New(3, func() float64 { return 1 })
 	for i, step := range []struct {
 		from   int // the address that is dialed
 		opened bool
@@ -36,10 +37,10 @@ func TestRoute_TriesAddressesInOrder(t *testing.T) {
 		{0, true, time.Hour, &ByeError{Code: engine.Reconnect}, s / 2}, // to another principal replica of the same hub
 		{0, false, 0, broken, s / 2},
 	} {
-		if r.current != step.from {
-			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.current, step.from)
+		if r.Current() != step.from {
+			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.Current(), step.from)
 		}
-		if got := r.next(step.opened, step.lasted, step.ended); got != step.want {
+		if got := r.Next(step.opened, step.lasted, endOf(step.ended)); got != step.want {
 			t.Errorf("step %d: pause %s instead of %s", i, got, step.want)
 		}
 	}
@@ -50,7 +51,7 @@ func TestRoute_SkipsSupersededHub(t *testing.T) {
 	superseded := &ByeError{Code: engine.HubSuperseded, Local: true}
 	other := &ByeError{Code: engine.WrongHub, Local: true}
 	broken := errors.New("broken")
-	r := newRoute(3, func() float64 { return 1 })
+	r := route.New(3, func() float64 { return 1 })
 	for i, step := range []struct {
 		from    int // the address that is dialed
 		opened  bool
@@ -76,11 +77,11 @@ func TestRoute_SkipsSupersededHub(t *testing.T) {
 		{0, false, broken, true},
 		{2, false, broken, false}, // the second is skipped
 	} {
-		if r.current != step.from {
-			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.current, step.from)
+		if r.Current() != step.from {
+			t.Fatalf("step %d: address %d is dialed instead of %d", i, r.Current(), step.from)
 		}
-		r.next(step.opened, time.Hour, step.ended)
-		if got := r.mayReturn(); got != step.returns {
+		r.Next(step.opened, time.Hour, endOf(step.ended))
+		if got := r.MayReturn(); got != step.returns {
 			t.Errorf("step %d: the first is tried during a session: %v", i, got)
 		}
 	}
@@ -90,11 +91,11 @@ func TestRoute_SkipsSupersededHub(t *testing.T) {
 func TestRoute_DialsAllIfAllAreSuperseded(t *testing.T) {
 	superseded := &ByeError{Code: engine.HubSuperseded, Local: true}
 	for _, addresses := range []int{1, 2, 3} {
-		r := newRoute(addresses, func() float64 { return 1 })
+		r := route.New(addresses, func() float64 { return 1 })
 		dialed := map[int]int{}
 		for range 6 * addresses {
-			dialed[r.current]++
-			r.next(false, 0, superseded)
+			dialed[r.Current()]++
+			r.Next(false, 0, endOf(superseded))
 		}
 		for i := range addresses {
 			if dialed[i] < 3 {
@@ -106,30 +107,10 @@ func TestRoute_DialsAllIfAllAreSuperseded(t *testing.T) {
 
 // A code that the hub sends is its word only: the agent does not skip it.
 func TestRoute_HubCannotMakeTheAgentSkipIt(t *testing.T) {
-	r := newRoute(2, func() float64 { return 1 })
-	r.next(false, 0, &ByeError{Code: engine.HubSuperseded})
-	r.next(false, 0, errors.New("broken"))
-	if r.current != 0 {
-		t.Errorf("address %d is dialed", r.current)
-	}
-}
-
-// Agents that lost a hub together reach the next one at different times.
-func TestRoute_SpreadsAgentsOverTime(t *testing.T) {
-	var jitter float64
-	r := newRoute(2, func() float64 { return jitter })
-	for _, step := range []struct {
-		jitter float64
-		want   time.Duration
-	}{{0, 0}, {0.5, 250 * time.Millisecond}, {1, 500 * time.Millisecond}} {
-		jitter = step.jitter
-		r.current, r.failed = 0, 0
-		if got := r.next(false, 0, errors.New("broken")); got != step.want {
-			t.Errorf("jitter %v: pause %s instead of %s", step.jitter, got, step.want)
-		}
-		r.returns.Reset()
-		if got := r.returns.Next(); got != 5*time.Minute+time.Duration(step.jitter*float64(5*time.Minute)) {
-			t.Errorf("jitter %v: return after %s", step.jitter, got)
-		}
+	r := route.New(2, func() float64 { return 1 })
+	r.Next(false, 0, endOf(&ByeError{Code: engine.HubSuperseded}))
+	r.Next(false, 0, endOf(errors.New("broken")))
+	if r.Current() != 0 {
+		t.Errorf("address %d is dialed", r.Current())
 	}
 }

@@ -1,4 +1,4 @@
-package transport
+package route
 
 import (
 	"testing"
@@ -27,6 +27,26 @@ func TestNextPause_ResetsOnlyAfterASessionThatLasted(t *testing.T) {
 	} {
 		if got := nextPause(b, step.opened, step.lasted, step.retryAfter); got != step.want {
 			t.Errorf("step %d: pause %s instead of %s", i, got, step.want)
+		}
+	}
+}
+
+// Agents that lost a hub together reach the next one at different times.
+func TestRoute_SpreadsAgentsOverTime(t *testing.T) {
+	var jitter float64
+	r := New(2, func() float64 { return jitter })
+	for _, step := range []struct {
+		jitter float64
+		want   time.Duration
+	}{{0, 0}, {0.5, 250 * time.Millisecond}, {1, 500 * time.Millisecond}} {
+		jitter = step.jitter
+		r.current, r.failed = 0, 0
+		if got := r.Next(false, 0, End{}); got != step.want {
+			t.Errorf("jitter %v: pause %s instead of %s", step.jitter, got, step.want)
+		}
+		r.returns.Reset()
+		if got := r.NextReturn(); got != 5*time.Minute+time.Duration(step.jitter*float64(5*time.Minute)) {
+			t.Errorf("jitter %v: return after %s", step.jitter, got)
 		}
 	}
 }
