@@ -140,6 +140,7 @@ func TestHydrator_ConditionNamesWhatIsMissing(t *testing.T) {
 		p := pushingPair(t, send)
 		p.user(kind.Hub, ref("w1", "a"), hydratedApp("a"))
 		p.connect()
+		p.waitSeconds(60)
 		want := "--sync-write-credentials"
 		if send {
 			want = "repository-write or repo-write-creds on the hub, with project default"
