@@ -42,6 +42,7 @@ func (c *Cluster) startEtcd(ctx context.Context, client, peer string) error {
 	if !c.lab.Fsync {
 		args = append(args, "--unsafe-no-fsync")
 	}
+	args = append(args, "--watch-progress-notify-interval=5s") // as kubeadm does. API servers send bookmarks of quiet resources from it
 	etcd, err := c.start("etcd", "etcd", nil, args...)
 	if err != nil {
 		return err
