@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
 // Names of the clusters. Those of the workload clusters are also the names and modes of their agents.
 const (
-	hubName    = "hub"
+	hubName    = "hub" // the hub that is active first
+	secondName = product.SecondHub
 	managed    = "managed"
 	autonomous = "autonomous"
 )
@@ -82,7 +84,7 @@ func (d *drill) replica(a *app) place {
 	return d.onHub(a)
 }
 
-func (d *drill) onHub(a *app) place   { return place{d.sites[hubName], a.mode} }
+func (d *drill) onHub(a *app) place   { return place{d.hub(), a.mode} }
 func (d *drill) onSpoke(a *app) place { return place{d.sites[a.mode], lab.ArgoCDNamespace} }
 
 // editSome lets users edit while something is broken. Requests can fail.
