@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
 // twoHubs is an active hub, a standby in another cluster, and agents that know the addresses of both. The hubs have the same
@@ -149,16 +150,11 @@ func received(t *testing.T, standby *clusterClient, last object) {
 		t.Fatal(err)
 	}
 	await(t, "the standby to receive everything", func() error {
-		u, err := standby.configMap("argocd-agent-hub").tryGet()
-		if err != nil || u == nil {
-			return errors.Join(errors.New("no state"), err)
+		_, got, err := product.Received(t.Context(), standby.Cluster)
+		if err == nil && got < revision {
+			err = fmt.Errorf("received %d, want %d", got, revision)
 		}
-		text, _, _ := unstructured.NestedString(u.Object, "data", "predecessor")
-		_, after, _ := strings.Cut(text, "/")
-		if n, err := strconv.ParseUint(after, 10, 64); err != nil || n < revision {
-			return fmt.Errorf("received %q, want %d", text, revision)
-		}
-		return nil
+		return err
 	})
 }
 
