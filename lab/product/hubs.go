@@ -3,6 +3,7 @@ package product
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -129,7 +130,7 @@ func (h *Hubs) Run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, h.cli, append([]string{"hub"}, args...)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Dir(h.kubeconfig), "KUBECONFIG=" + h.kubeconfig, "ARGOCD_AGENT_PRINCIPAL_NAMESPACE=" + lab.ArgoCDNamespace}
 	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok { //nolint:errorlint // Output returns it as it is
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out), fmt.Errorf("argocd-agentctl hub %s: %w: %s%s", strings.Join(args, " "), err, out, exit.Stderr)
 	}
 	return string(out), err

@@ -22,18 +22,9 @@ func TestDrill_LosesNothing(t *testing.T) {
 		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-time.Minute), errors.New("the time of the test run is over"))
 		defer cancel()
 	}
-	if err := run(ctx, options{seed: 1, steps: 5, patience: 30 * time.Minute, out: lines{t}}); err != nil {
+	if err := run(ctx, options{seed: 1, steps: 5, patience: 30 * time.Minute, out: t.Output()}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// lines writes to the log of a test.
-type lines struct{ t *testing.T }
-
-func (l lines) Write(text []byte) (int, error) {
-	l.t.Helper()
-	l.t.Log(strings.TrimSpace(string(text)))
-	return len(text), nil
 }
 
 func TestStandbyDifferences_NoticesEverything(t *testing.T) {
