@@ -188,7 +188,7 @@ func (d *drill) change(ctx context.Context) {
 		}
 	case 1: // must be created again. With a finalizer, Argo CD would delete its workload first
 		if a := d.some(func(a *app) bool { return !a.cascade }); a != nil {
-			a.doubtful = a.doubtful || a.mode == managed // the status on the workload cluster shows the last command
+			a.doubtful = true // a replica has the status of the last command, or a command that waits
 			d.done("delete the replica of", a, d.replica(a).apps().Delete(ctx, a.name, metav1.DeleteOptions{}))
 		}
 	case 2, 3, 4:
