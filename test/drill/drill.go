@@ -21,7 +21,8 @@ type options struct {
 	duration time.Duration // if not 0, instead of steps
 	older    string        // binary of another release; may be empty
 	restores bool          // from snapshots, at the end
-	hubs     bool          // with a second hub: failovers, and a rebuild at the end
+	hubs     bool          // with a second hub, and a rebuild at the end
+	failover bool          // between the hubs
 	file     string        // that gets the curves as CSV; may be empty
 	patience time.Duration // how long both sides may take to become equal
 	out      io.Writer

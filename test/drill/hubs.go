@@ -58,7 +58,7 @@ func (d *drill) startHubs(ctx context.Context, folder string) error {
 
 // pick returns a random fault. One of ten is a failover.
 func (d *drill) pick(faults []fault) fault {
-	if d.hubs && d.random.IntN(10) == 0 {
+	if d.hubs && d.failover && d.random.IntN(10) == 0 {
 		all := d.failovers()
 		return all[d.random.IntN(len(all))]
 	}
@@ -67,7 +67,7 @@ func (d *drill) pick(faults []fault) fault {
 
 // switched runs each failover once. The next one goes the other way.
 func (d *drill) switched(ctx context.Context) error {
-	if !d.hubs {
+	if !d.hubs || !d.failover {
 		return nil
 	}
 	for _, f := range d.failovers() {
@@ -270,6 +270,11 @@ func (d *drill) rebuilt(ctx context.Context) error {
 	}
 	if err := d.product.Principal.Start(); err != nil {
 		return err
+	}
+	for _, a := range d.product.Agents { // with several addresses, an agent does not follow a hub of another identity
+		if err := a.RestartWith(ctx, "--server-address", "127.0.0.1"); err != nil {
+			return err
+		}
 	}
 	if err := d.serving(ctx); err != nil {
 		return err

@@ -43,7 +43,8 @@ func main() {
 	flag.Float64Var(&hours, "hours", 0, "run for this time instead of a number of faults")
 	flag.StringVar(&o.older, "older", "", "binary of another release, for upgrades and downgrades")
 	flag.BoolVar(&o.restores, "restores", true, "restore each cluster from an older snapshot at the end")
-	flag.BoolVar(&o.hubs, "hubs", true, "with a second hub: failovers, and a rebuild at the end")
+	flag.BoolVar(&o.hubs, "hubs", true, "with a second hub, and a rebuild at the end")
+	flag.BoolVar(&o.failover, "failovers", true, "fail over between the hubs")
 	flag.StringVar(&o.file, "curves", "dist/drill.csv", "file that gets memory and goroutines over time. If empty, none")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
