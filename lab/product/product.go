@@ -151,7 +151,7 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 	}
 	flags = append(liveOfAgent(p.lab.Cluster(spoke)), flags...)
 	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke).RunAs.File, append([]string{"agent",
-		"--agent-mode", mode, "--server-address", host, "--server-port", port,
+		"--agent-mode", mode, "--server-address=" + host, "--server-port", port,
 		"--tls-client-cert", pair.Cert, "--tls-client-key", pair.Key, "--root-ca-path", p.pki.CertFile()}, flags...))
 	if err != nil {
 		return nil, err
