@@ -168,7 +168,7 @@ type RebuildPlan struct {
 
 // Rebuild runs `hub rebuild` for the first hub. A plan with differences is an error.
 func (h *Hubs) Rebuild(ctx context.Context, flags ...string) (plan RebuildPlan, err error) {
-	out, err := h.Run(ctx, append([]string{"rebuild", "--principal-context", h.lab.Hub().Name, "--server", h.search, "--server-ca", h.ca, "-o", "json"}, flags...)...)
+	out, err := h.Run(ctx, append([]string{"rebuild", "--principal-context", h.lab.Hub().Name, "--server", h.search, "--server-ca", h.ca, "--identity", h.Identity, "-o", "json"}, flags...)...)
 	if err == nil && len(flags) == 0 {
 		err = json.Unmarshal([]byte(out), &plan)
 	}
