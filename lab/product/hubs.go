@@ -95,8 +95,7 @@ func (p *Product) StartHubs(ctx context.Context) (err error) {
 	if h.Links[p.lab.Hub().Name], err = p.lab.Link(h.address); err != nil {
 		return err
 	}
-	state := fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-agent-hub}, data: {identity: %s, role: active, generation: "1"}}`, h.Identity)
-	if err := p.lab.Hub().Apply(ctx, state); err != nil {
+	if err := h.SetState(ctx, 1); err != nil {
 		return err
 	}
 	live, err := p.liveOfPrincipal(ctx)
@@ -123,6 +122,20 @@ func (p *Product) startHub(ctx context.Context, name string, port int, flags []s
 	}
 	flags = append(flags, "--active-hub-address", p.Hubs.Links[name].Addr(), "--namespace-create-enable")
 	return p.start(ctx, "principal-"+name, p.Hubs.kubeconfigs[name], principalArgs(p.pki, pair, port, flags))
+}
+
+// SetState makes the first hub the active one with a generation.
+func (h *Hubs) SetState(ctx context.Context, generation int) error {
+	return h.lab.Hub().Apply(ctx, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-agent-hub}, data: {identity: %s, role: active, generation: "%d"}}`, h.Identity, generation))
+}
+
+// Generation returns the generation of the first hub.
+func (h *Hubs) Generation(ctx context.Context) (int, error) {
+	state, err := h.lab.Hub().Client().CoreV1().ConfigMaps(lab.ArgoCDNamespace).Get(ctx, "argocd-agent-hub", metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("read the state of the hub: %w", err)
+	}
+	return strconv.Atoi(state.Data["generation"])
 }
 
 // Run runs argocd-agentctl hub with contexts named like the hubs. It returns the output.

@@ -256,11 +256,19 @@ func (d *drill) rebuilt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	generation, err := d.product.Hubs.Generation(ctx)
+	if err != nil {
+		return err
+	}
 	d.product.Hubs.Second.Kill()
 	delete(d.sites, secondName)
 	d.printf("%s: etcd is lost, and the hub is installed again", hubName)
 	d.product.Principal.Kill()
 	if err := d.lab.Hub().Restore(ctx, d.empty()); err != nil {
+		return err
+	}
+	// Agents with several addresses follow only a hub with the identity that they know, see docs/disaster-recovery.md.
+	if err := d.product.Hubs.SetState(ctx, generation+1); err != nil {
 		return err
 	}
 	for _, mode := range []string{managed, autonomous} {
@@ -270,11 +278,6 @@ func (d *drill) rebuilt(ctx context.Context) error {
 	}
 	if err := d.product.Principal.Start(); err != nil {
 		return err
-	}
-	for _, a := range d.product.Agents { // with several addresses, an agent does not follow a hub of another identity
-		if err := a.RestartWith(ctx, "--server-address", "127.0.0.1"); err != nil {
-			return err
-		}
 	}
 	if err := d.serving(ctx); err != nil {
 		return err
