@@ -75,8 +75,7 @@ test-all: test ## run test, test-mixed, vulncheck if online, fuzz targets, 10,00
 	@$(MAKE) --no-print-directory release-check
 
 drill: ## break real clusters while users edit, and compare (HOURS=2: a soak, SEED=, ARGS=-h: flags)
-	@go run ./lab/cmd/lab build
-	go run ./test/drill $(if $(SEED),-seed $(SEED)) $(if $(HOURS),-hours $(HOURS)) $(ARGS)
+	@hack/drill $(if $(SEED),-seed $(SEED)) $(if $(HOURS),-hours $(HOURS)) $(ARGS)
 
 vulncheck: ## fail if the programs call code with a known vulnerability; reads the Go vulnerability database
 	@hack/vulncheck

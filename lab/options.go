@@ -37,6 +37,7 @@ func DefaultSpokes() []Spoke {
 type Options struct {
 	Dir        string    // directory of the lab. If empty, DefaultFolder
 	Spokes     []Spoke   // If nil, DefaultSpokes. If empty, only a hub
+	Hubs       []string  // names of more hubs. They are bare
 	Bare       bool      // only control planes with the CRDs of Argo CD: no Argo CD, no Redis, no nodes
 	ArgoCDPort int       // of argocd-server. If 0, any
 	Fsync      bool      // etcd uses fsync, for benchmarks
@@ -69,6 +70,12 @@ func (o Options) spec() (model.Spec, error) {
 		}
 		spec.Clusters = append(spec.Clusters, model.ClusterSpec{Name: spoke.Name, Role: spoke.Role, Bare: o.Bare, Nodes: nodes})
 	}
+	for _, name := range o.Hubs {
+		if err := checkName(name, spec.Clusters); err != nil {
+			return spec, err
+		}
+		spec.Clusters = append(spec.Clusters, model.ClusterSpec{Name: name, Role: model.Hub, Bare: true})
+	}
 	return spec, checkPaths(spec)
 }
 
@@ -88,14 +95,18 @@ func checkPaths(spec model.Spec) error {
 var clusterName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?$`)
 
 func checkSpoke(spoke Spoke, present []model.ClusterSpec) error {
-	if !clusterName.MatchString(spoke.Name) {
-		return fmt.Errorf("%q is no name for a spoke: use lower-case letters, digits and dashes", spoke.Name)
-	}
 	if spoke.Role != Managed && spoke.Role != Autonomous {
 		return fmt.Errorf("spoke %s: %q is no role: use managed or autonomous", spoke.Name, spoke.Role)
 	}
-	if slices.ContainsFunc(present, func(c model.ClusterSpec) bool { return c.Name == spoke.Name }) {
-		return fmt.Errorf("two clusters are called %s: choose another name", spoke.Name)
+	return checkName(spoke.Name, present)
+}
+
+func checkName(name string, present []model.ClusterSpec) error {
+	if !clusterName.MatchString(name) {
+		return fmt.Errorf("%q is no name for a cluster: use lower-case letters, digits and dashes", name)
+	}
+	if slices.ContainsFunc(present, func(c model.ClusterSpec) bool { return c.Name == name }) {
+		return fmt.Errorf("two clusters are called %s: choose another name", name)
 	}
 	return nil
 }

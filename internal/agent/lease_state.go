@@ -96,7 +96,7 @@ func (m *leaseState) read(o *kind.Object) {
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
 	m.known.Generation.Since, _ = strconv.ParseUint(o.Annotation(sinceAnnotation), 10, 64)
-	for _, former := range strings.Fields(o.Annotation(formerAnnotation)) {
+	for former := range strings.FieldsSeq(o.Annotation(formerAnnotation)) {
 		m.known.FormerGenerations = append(m.known.FormerGenerations, parseGeneration(former, reconcile.KnownHub{}))
 	}
 	m.known.Generation, m.known.FormerGenerations = engine.MergeGenerations(m.known.Generation, m.known.FormerGenerations...)

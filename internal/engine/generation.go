@@ -64,10 +64,10 @@ const maxFormerHubs = 8
 func MergeGenerations(current HubGeneration, known ...HubGeneration) (HubGeneration, []HubGeneration) {
 	var former []HubGeneration
 	for _, g := range known {
-		switch {
-		case g.Hub == "":
+		switch g.Hub {
+		case "":
 			continue
-		case g.Hub == current.Hub:
+		case current.Hub:
 			current = current.Newer(g)
 			continue
 		}

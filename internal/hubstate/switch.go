@@ -117,9 +117,10 @@ func FollowGeneration(s State, generation uint64) State {
 	return s
 }
 
-// Received returns the state of a standby that has received everything of a store up to its revision.
+// Received returns the state of a standby that has received everything of a store up to its revision. The revision is lower
+// than before if the active hub was restored from a backup and a user has confirmed that.
 func Received(s State, store engine.Store) State {
-	if s.Predecessor.UID != store.UID || s.Predecessor.Revision < store.Revision {
+	if store.Revision != 0 {
 		s.Predecessor = store
 	}
 	return s

@@ -86,12 +86,12 @@ func TestFollow_KeepsWhatWasReceived(t *testing.T) {
 	}
 }
 
-func TestReceived_NeverGoesBack(t *testing.T) {
+func TestReceived_FollowsTheStore(t *testing.T) {
 	s := State{Predecessor: engine.Store{UID: "a", Revision: 7}}
-	if got := Received(s, engine.Store{UID: "a", Revision: 6}); got != s {
+	if got := Received(s, engine.Store{UID: "a"}); got != s {
 		t.Errorf("%+v", got)
 	}
-	for _, store := range []engine.Store{{UID: "a", Revision: 8}, {UID: "b", Revision: 1}} {
+	for _, store := range []engine.Store{{UID: "a", Revision: 8}, {UID: "a", Revision: 6}, {UID: "b", Revision: 1}} {
 		if got := Received(s, store); got.Predecessor != store {
 			t.Errorf("%+v", got)
 		}

@@ -221,7 +221,9 @@ func (s *standby) changeState(change func(hubstate.State) hubstate.State) error 
 	return hubstate.Write(ctx, s.client, s.cfg.Namespace, stored, next)
 }
 
-// recordReceived stores up to which revision everything of the active hub was received, so that a promotion knows it.
+// recordReceived stores up to which revision everything of the active hub was received, so that a promotion knows it. The
+// revision is lower than before if the active hub was restored and a user confirmed that: what it writes from then on has
+// revisions that were used before, and must not count as received.
 func (s *standby) recordReceived(ctx context.Context) error {
 	var logged logonce.One
 	last := s.hub.state.Predecessor
@@ -230,7 +232,7 @@ func (s *standby) recordReceived(ctx context.Context) error {
 		if s.runner.Do(ctx, func(n *reconcile.Reconciler) { received = n.Received() }) != nil {
 			return nil //nolint:nilerr // ctx ended
 		}
-		if received.Revision == 0 || received.UID == last.UID && received.Revision <= last.Revision {
+		if received.Revision == 0 || received == last {
 			continue
 		}
 		err := s.changeState(func(state hubstate.State) hubstate.State { return hubstate.Received(state, received) })

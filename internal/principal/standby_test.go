@@ -198,6 +198,32 @@ func TestStandby_HasMetrics(t *testing.T) {
 	}
 }
 
+// The active hub was restored from a backup, and a user has confirmed that. The record of what was received is then lower: with
+// the old one, a promotion of this hub would claim writes of the restored hub that were never received.
+func TestStandby_RecordsLessAfterARestore(t *testing.T) {
+	h := newHubPair(t)
+	name := h.register()
+	state := hubState("standby", "1")
+	state["predecessor"] = "cluster-a/1000000"
+	h.standby.api.putHubState(state)
+	h.startStandby(h.active.start("active", h.secured))
+	eventually(t, "the hold of the standby is confirmed", func() bool {
+		for _, hold := range h.active.status(name).Holds {
+			h.active.api.mu.Lock()
+			o := h.active.api.objects[agentPath+name]
+			o["metadata"].(map[string]any)["annotations"] = map[string]any{kind.Confirmation: hold.ID}
+			h.active.api.store(agentPath+name, o)
+			h.active.api.mu.Unlock()
+			return true
+		}
+		return false
+	})
+	eventually(t, "the standby records the restored store", func() bool {
+		text := h.standby.api.predecessor()
+		return strings.HasPrefix(text, "cluster-a/") && text != "cluster-a/1000000"
+	})
+}
+
 // An agent gets the objects of the hub only if the hub has it registered as a standby.
 func TestStandby_MustBeRegistered(t *testing.T) {
 	for name, register := range map[string]func(*hubPair){

@@ -53,11 +53,19 @@ type Link struct {
 }
 
 // New returns a link to target (host:port). The target can start later.
-func New(target string) (*Link, error) {
+func New(target string) (*Link, error) { return openLink([4]byte{127, 0, 0, 1}, 0, target) }
+
+// SamePort returns a link to another target with the same port at the address 127.0.0.2, for a client that knows two hosts and
+// one port.
+func (l *Link) SamePort(target string) (*Link, error) {
+	return openLink([4]byte{127, 0, 0, 2}, l.port.addr.Port, target)
+}
+
+func openLink(host [4]byte, number int, target string) (*Link, error) {
 	if _, _, err := net.SplitHostPort(target); err != nil {
 		return nil, fmt.Errorf("link to %q: give host:port: %w", target, err)
 	}
-	port, err := reservePort()
+	port, err := reservePort(host, number)
 	if err != nil {
 		return nil, fmt.Errorf("link to %s: %w", target, err)
 	}

@@ -14,24 +14,25 @@ type reservation struct {
 	addr *net.TCPAddr
 }
 
-func reservePort() (*reservation, error) {
+// reservePort reserves a port of a loopback address. If port is 0, any.
+func reservePort(host [4]byte, port int) (*reservation, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
-	bound, err := bindLoopback(fd)
+	bound, err := bindLoopback(fd, host, port)
 	if err != nil {
 		return nil, fmt.Errorf("reserve a port: %w", errors.Join(err, syscall.Close(fd)))
 	}
 	return &reservation{fd: fd, addr: &net.TCPAddr{IP: net.IP(bound.Addr[:]), Port: bound.Port}}, nil
 }
 
-func bindLoopback(fd int) (*syscall.SockaddrInet4, error) {
+func bindLoopback(fd int, host [4]byte, port int) (*syscall.SockaddrInet4, error) {
 	// With this option, the reserving and the listening socket share the port.
 	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return nil, err
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: host, Port: port}); err != nil {
 		return nil, err
 	}
 	name, err := syscall.Getsockname(fd)

@@ -21,12 +21,20 @@ import (
 
 // Build builds argocd-agent into a directory, stripped and static as in a release.
 func Build(ctx context.Context, folder string) (string, error) {
-	file := filepath.Join(folder, "argocd-agent")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
-		"github.com/argocd-agent/argocd-agent/cmd/argocd-agent")
+	return buildCommand(ctx, folder, "argocd-agent")
+}
+
+// BuildCLI builds argocd-agentctl into a directory.
+func BuildCLI(ctx context.Context, folder string) (string, error) {
+	return buildCommand(ctx, folder, "argocd-agentctl")
+}
+
+func buildCommand(ctx context.Context, folder, name string) (string, error) {
+	file := filepath.Join(folder, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/argocd-agent/argocd-agent/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build argocd-agent: %w: %s", err, out)
+		return "", fmt.Errorf("build %s: %w: %s", name, err, out)
 	}
 	return file, nil
 }
@@ -37,6 +45,7 @@ type Product struct {
 	Replicas  []*Program // of the principal, started later
 	Agents    map[string]*Agent
 	Live      Live
+	Hubs      *Hubs // nil if there is one hub
 
 	lab    *lab.Lab
 	file   string
@@ -56,7 +65,8 @@ type Program struct {
 // Agent is a running agent. Its connection to the principal uses Link.
 type Agent struct {
 	Program
-	Link *faultproxy.Link
+	Link   *faultproxy.Link
+	Second *faultproxy.Link // to the second hub; nil if there is one hub
 }
 
 // New prepares a product with the given binary and starts nothing.
@@ -103,13 +113,16 @@ func (p *Product) startPrincipal(ctx context.Context, name string, port int, fla
 	if err != nil {
 		return nil, err
 	}
-	started, err := p.start(ctx, name, p.lab.Hub(), append([]string{"principal",
-		"--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(port),
-		"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--root-ca-path", p.pki.CertFile(), "--auth", "mtls:CN=([^,]+)"}, flags...))
+	started, err := p.start(ctx, name, p.lab.Hub().RunAs.File, principalArgs(p.pki, pair, port, flags))
 	if err != nil {
 		return nil, err
 	}
 	return started, started.WaitReady(ctx, started.ready)
+}
+
+func principalArgs(authority *pki.Authority, pair pki.Pair, port int, flags []string) []string {
+	return append([]string{"principal", "--listen-host", "127.0.0.1", "--listen-port", strconv.Itoa(port),
+		"--tls-cert", pair.Cert, "--tls-key", pair.Key, "--root-ca-path", authority.CertFile(), "--auth", "mtls:CN=([^,]+)"}, flags...)
 }
 
 // StartAgent registers an agent and starts it on the spoke of the same name. It does not wait for the connection.
@@ -118,9 +131,8 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 	if err != nil {
 		return nil, err
 	}
-	if err := p.lab.Hub().Apply(ctx, fmt.Sprintf(`{apiVersion: argocd-agent.argoproj-labs.io/v1alpha1, kind: Agent,
-metadata: {name: %s, namespace: %s}, spec: {mode: %s}}`, spoke, lab.ArgoCDNamespace, mode)); err != nil {
-		return nil, fmt.Errorf("register agent %s: %w", spoke, err)
+	if err := p.Register(ctx, spoke, mode); err != nil {
+		return nil, err
 	}
 	link, err := p.lab.Link("127.0.0.1:" + strconv.Itoa(p.port))
 	if err != nil {
@@ -130,16 +142,32 @@ metadata: {name: %s, namespace: %s}, spec: {mode: %s}}`, spoke, lab.ArgoCDNamesp
 	if err != nil {
 		return nil, err
 	}
+	var second *faultproxy.Link
+	if p.Hubs != nil {
+		if second, err = link.SamePort(p.Hubs.address); err != nil {
+			return nil, err
+		}
+		host += ",127.0.0.2"
+	}
 	flags = append(liveOfAgent(p.lab.Cluster(spoke)), flags...)
-	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke), append([]string{"agent",
-		"--agent-mode", mode, "--server-address", host, "--server-port", port,
+	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke).RunAs.File, append([]string{"agent",
+		"--agent-mode", mode, "--server-address=" + host, "--server-port", port,
 		"--tls-client-cert", pair.Cert, "--tls-client-key", pair.Key, "--root-ca-path", p.pki.CertFile()}, flags...))
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{Program: *program, Link: link}
+	a := &Agent{Program: *program, Link: link, Second: second}
 	p.Agents[spoke] = a
 	return a, nil
+}
+
+// Register creates the Agent of an agent on the hub.
+func (p *Product) Register(ctx context.Context, spoke, mode string) error {
+	if err := p.lab.Hub().Apply(ctx, fmt.Sprintf(`{apiVersion: argocd-agent.argoproj-labs.io/v1alpha1, kind: Agent,
+metadata: {name: %s, namespace: %s}, spec: {mode: %s}}`, spoke, lab.ArgoCDNamespace, mode)); err != nil {
+		return fmt.Errorf("register agent %s: %w", spoke, err)
+	}
+	return nil
 }
 
 // Address returns the address of the principal.
@@ -154,7 +182,7 @@ func (p *Product) Credentials(agent string) (cert, key, ca string, err error) {
 // Connected waits until an agent is connected.
 func (a *Agent) Connected(ctx context.Context) error { return a.WaitReady(ctx, a.ready) }
 
-func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args []string) (*Program, error) {
+func (p *Product) start(ctx context.Context, name, kubeconfig string, args []string) (*Program, error) {
 	health, err := p.lab.Port(ctx)
 	if err != nil {
 		return nil, err
@@ -163,7 +191,7 @@ func (p *Product) start(ctx context.Context, name string, c *lab.Cluster, args [
 	if err != nil {
 		return nil, err
 	}
-	args = append(args, "--kubeconfig="+c.RunAs.File, "--namespace", lab.ArgoCDNamespace,
+	args = append(args, "--kubeconfig="+kubeconfig, "--namespace", lab.ArgoCDNamespace,
 		"--healthz-port", strconv.Itoa(health), "--metrics-port", strconv.Itoa(metrics), "--log-level", "warn")
 	program := &Program{
 		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Dir: p.folder,
@@ -222,6 +250,12 @@ func (p *Product) Close() {
 	for _, a := range p.Agents {
 		a.Kill()
 		_ = a.Link.Close()
+		if a.Second != nil {
+			_ = a.Second.Close()
+		}
+	}
+	if p.Hubs != nil {
+		p.Hubs.close()
 	}
 	for _, replica := range p.Replicas {
 		replica.Kill()

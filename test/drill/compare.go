@@ -15,9 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// patience is how long both sides may take to become equal. It is much longer than that takes.
-const patience = 5 * time.Minute
-
 // quiet is how long both sides must stay equal.
 const quiet = 3 * time.Second
 
@@ -35,7 +32,7 @@ func (d *drill) await(ctx context.Context, differences func(context.Context) ([]
 	var left []string
 	var equalSince time.Time
 	printed := time.Now()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(d.patience); time.Now().Before(deadline); {
 		found, err := differences(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -58,7 +55,7 @@ func (d *drill) await(ctx context.Context, differences func(context.Context) ([]
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("both sides are not equal after %v:\n  %s", patience, strings.Join(left, "\n  "))
+	return fmt.Errorf("both sides are not equal after %v:\n  %s", d.patience, strings.Join(left, "\n  "))
 }
 
 func (d *drill) live() (n int) {
@@ -70,9 +67,12 @@ func (d *drill) live() (n int) {
 	return n
 }
 
-// lists returns the Applications of the drill by cluster and name.
-func (d *drill) lists(ctx context.Context) (map[string]map[string]*unstructured.Unstructured, error) {
-	all := map[string]map[string]*unstructured.Unstructured{}
+// lists are the Applications of the drill by cluster and name.
+type lists map[string]map[string]*unstructured.Unstructured
+
+// lists reads all clusters.
+func (d *drill) lists(ctx context.Context) (lists, error) {
+	all := lists{}
 	for name, s := range d.sites {
 		list, err := s.client.Resource(applications).List(ctx, metav1.ListOptions{LabelSelector: "drill=true"})
 		if err != nil {
@@ -94,7 +94,7 @@ func (d *drill) differences(ctx context.Context) (found []string, err error) {
 		return nil, err
 	}
 	for _, a := range d.apps {
-		hub, spoke := all[hubName][a.name], all[a.mode][a.name]
+		hub, spoke := all[d.active][a.name], all[a.mode][a.name]
 		owner, replica := hub, spoke
 		if a.mode == autonomous {
 			owner, replica = spoke, hub
@@ -103,21 +103,58 @@ func (d *drill) differences(ctx context.Context) (found []string, err error) {
 			found = append(found, a.mode+" "+a.name+": "+d)
 		}
 	}
+	if d.sites[secondName] != nil {
+		found = append(found, standbyDifferences(all[d.active], all[d.standby()])...)
+	}
 	disconnected, err := d.disconnected(ctx)
 	return append(found, disconnected...), err
 }
 
 func (d *drill) disconnected(ctx context.Context) (found []string, err error) {
-	list, err := d.sites[hubName].client.Resource(agents).List(ctx, metav1.ListOptions{})
+	list, err := d.hub().client.Resource(agents).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
+		if name := list.Items[i].GetName(); name != managed && name != autonomous {
+			continue // a standby. Its objects are compared
+		}
 		if connected, _, _ := unstructured.NestedBool(list.Items[i].Object, "status", "connected"); !connected {
 			found = append(found, "agent "+list.Items[i].GetName()+" is not connected")
 		}
 	}
 	return found, nil
+}
+
+// owned returns an Application on the side that owns it.
+func (d *drill) owned(all lists, a *app) *unstructured.Unstructured {
+	if a.mode == autonomous {
+		return all[autonomous][a.name]
+	}
+	return all[d.active][a.name]
+}
+
+// standbyDifferences returns what differs between the active hub and its standby.
+func standbyDifferences(active, standby map[string]*unstructured.Unstructured) (found []string) {
+	for name := range standby {
+		if active[name] == nil {
+			found = append(found, "only the standby has "+name)
+		}
+	}
+	for name, u := range active {
+		replica := standby[name]
+		if replica == nil {
+			found = append(found, "the standby lacks "+name)
+			continue
+		}
+		for _, field := range []string{"spec", "operation", "status"} {
+			if !reflect.DeepEqual(u.Object[field], replica.Object[field]) {
+				found = append(found, fmt.Sprintf("%s of %s differs on the standby", field, name))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 func difference(a *app, owner, replica *unstructured.Unstructured) string {
@@ -176,10 +213,7 @@ func (d *drill) check(ctx context.Context) error {
 	known := map[string]bool{}
 	for _, a := range d.apps {
 		known[a.name] = true
-		at := all[hubName][a.name]
-		if a.mode == autonomous {
-			at = all[autonomous][a.name]
-		}
+		at := d.owned(all, a)
 		failures = append(failures, d.checkApp(ctx, a, at, all[a.mode][a.name]))
 	}
 	for cluster, apps := range all {
@@ -224,7 +258,7 @@ func (d *drill) checkApp(ctx context.Context, a *app, owner, spoke *unstructured
 
 // compareRestored waits until all agents are connected after a restore, and checks that the other clusters still have what
 // they had before. It confirms what is held. Then both sides must become equal.
-func (d *drill) compareRestored(ctx context.Context, name string, before map[string]map[string]*unstructured.Unstructured) error {
+func (d *drill) compareRestored(ctx context.Context, name string, before lists) error {
 	for _, a := range d.apps { // commands of the restored time may be forgotten
 		a.doubtful = true
 	}
@@ -244,10 +278,7 @@ func (d *drill) compareRestored(ctx context.Context, name string, before map[str
 		return err
 	}
 	for _, a := range d.apps { // what the owner has now counts
-		at := all[hubName][a.name]
-		if a.mode == autonomous {
-			at = all[autonomous][a.name]
-		}
+		at := d.owned(all, a)
 		a.created, a.deleted = at != nil, at == nil
 		a.workload, a.commands = "", a.commands+1 // a command of the restored time can run again
 	}
@@ -256,16 +287,16 @@ func (d *drill) compareRestored(ctx context.Context, name string, before map[str
 }
 
 // missing returns the Applications that a cluster has lost since another one was restored, and agents that are not connected.
-func (d *drill) missing(ctx context.Context, restored string, before map[string]map[string]*unstructured.Unstructured) ([]string, error) {
+func (d *drill) missing(ctx context.Context, restored string, before lists) ([]string, error) {
 	all, err := d.lists(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found, err := d.disconnected(ctx)
 	for cluster, apps := range before {
-		concerned := cluster == hubName || restored == hubName // the two workload clusters do not know each other
+		concerned := cluster == d.active || restored == d.active // the two workload clusters do not know each other
 		for name, u := range apps {
-			if cluster != restored && concerned && all[cluster][name] == nil && (restored == hubName || u.GetNamespace() == restored) {
+			if cluster != restored && concerned && all[cluster][name] == nil && (restored == d.active || u.GetNamespace() == restored) {
 				found = append(found, fmt.Sprintf("%s was deleted on %s after the restore of %s", name, cluster, restored))
 			}
 		}
@@ -275,7 +306,7 @@ func (d *drill) missing(ctx context.Context, restored string, before map[string]
 
 // confirmHolds confirms everything that is held, as a user does with argocd-agentctl.
 func (d *drill) confirmHolds(ctx context.Context) error {
-	hub := d.sites[hubName].client.Resource(agents)
+	hub := d.hub().client.Resource(agents)
 	list, err := hub.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err

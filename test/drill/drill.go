@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -22,6 +21,10 @@ type options struct {
 	duration time.Duration // if not 0, instead of steps
 	older    string        // binary of another release; may be empty
 	restores bool          // from snapshots, at the end
+	hubs     bool          // with a second hub, and a rebuild at the end
+	failover bool          // between the hubs
+	file     string        // that gets the curves as CSV; may be empty
+	patience time.Duration // how long both sides may take to become equal
 	out      io.Writer
 }
 
@@ -37,6 +40,7 @@ type drill struct {
 	binary  string // symbolic link that the programs are started with
 	current string // binary of this tree
 	sites   map[string]*site
+	active  string // name of the active hub
 	repo    string // URL
 	number  int    // of the last edit
 	apps    []*app
@@ -49,7 +53,7 @@ func (d *drill) printf(format string, args ...any) {
 
 // run starts everything, runs the drill and stops everything.
 func run(ctx context.Context, o options) (err error) {
-	d := &drill{options: o, random: rand.New(rand.NewPCG(o.seed, 0)), sites: map[string]*site{}}
+	d := &drill{options: o, active: hubName, random: rand.New(rand.NewPCG(o.seed, 0)), sites: map[string]*site{}}
 	folder, err := os.MkdirTemp("", "drill-")
 	if err != nil {
 		return err
@@ -64,7 +68,13 @@ func run(ctx context.Context, o options) (err error) {
 	if err := d.start(ctx, folder); err != nil {
 		return err
 	}
-	if err := errors.Join(d.breakAndCompare(ctx), d.restored(ctx)); err != nil {
+	err = d.breakAndCompare(ctx)
+	for _, last := range []func(context.Context) error{d.switched, d.restored, d.rebuilt} {
+		if err == nil {
+			err = last(ctx)
+		}
+	}
+	if err = errors.Join(err, d.writeSamples()); err != nil {
 		keep = true
 		saved := filepath.Join(folder, "failure")
 		return errors.Join(fmt.Errorf("seed %d: %w", o.seed, err), d.lab.Save(context.WithoutCancel(ctx), saved), fmt.Errorf("logs and objects are in %s", saved))
@@ -74,7 +84,7 @@ func run(ctx context.Context, o options) (err error) {
 }
 
 func (d *drill) start(ctx context.Context, folder string) (err error) {
-	d.printf("seed %d: building and starting three clusters", d.seed)
+	d.printf("seed %d: building and starting clusters", d.seed)
 	if d.current, err = product.Build(ctx, folder); err != nil {
 		return err
 	}
@@ -86,7 +96,11 @@ func (d *drill) start(ctx context.Context, folder string) (err error) {
 	if err != nil {
 		return err
 	}
-	if d.lab, err = lab.Up(ctx, lab.Options{Dir: dir, WhilePID: os.Getpid(), Ephemeral: true}); err != nil {
+	options := lab.Options{Dir: dir, WhilePID: os.Getpid(), Ephemeral: true, Progress: d.out}
+	if d.hubs {
+		options.Hubs = []string{secondName}
+	}
+	if d.lab, err = lab.Up(ctx, options); err != nil {
 		return err
 	}
 	if d.product, err = product.New(d.lab, d.binary); err != nil {
@@ -103,10 +117,10 @@ func (d *drill) start(ctx context.Context, folder string) (err error) {
 	if err := product.PrepareHub(ctx, d.lab); err != nil {
 		return err
 	}
-	if err := d.product.StartPrincipal(ctx); err != nil {
+	d.sites[hubName] = newSite(d.lab.Hub())
+	if err := d.startHubs(ctx, folder); err != nil {
 		return err
 	}
-	d.sites[hubName] = newSite(d.lab.Hub())
 	for _, mode := range []string{managed, autonomous} {
 		d.sites[mode] = newSite(d.lab.Cluster(mode))
 		a, err := d.product.StartAgent(ctx, mode, mode)
@@ -140,7 +154,7 @@ func (d *drill) breakAndCompare(ctx context.Context) error {
 	}
 	faults, began := d.faults(), time.Now()
 	for step := 1; ; step++ {
-		f := faults[d.random.IntN(len(faults))]
+		f := d.pick(faults)
 		d.printf("step %d: %s", step, f.name)
 		repair, err := f.inject(ctx)
 		if err != nil {
@@ -172,7 +186,7 @@ func (d *drill) breakAndCompare(ctx context.Context) error {
 // restored restores each cluster from an older snapshot. What the restored cluster no longer has stays on the other side
 // until it is confirmed.
 func (d *drill) restored(ctx context.Context) error {
-	for _, name := range []string{managed, autonomous, hubName} {
+	for _, name := range []string{managed, autonomous, d.active} {
 		if !d.restores || ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -208,43 +222,4 @@ func (d *drill) restore(ctx context.Context, name string) error {
 		return err
 	}
 	return d.compareRestored(ctx, name, before)
-}
-
-// sample is the size of the programs at one time.
-type sample struct {
-	after  time.Duration
-	values map[string][2]float64 // by program: MB, goroutines
-}
-
-func (d *drill) programs() map[string]*product.Program {
-	all := map[string]*product.Program{"principal": d.product.Principal}
-	for name, a := range d.product.Agents {
-		all["agent "+name] = &a.Program
-	}
-	return all
-}
-
-func (d *drill) sample(ctx context.Context, after time.Duration) error {
-	s := sample{after: after, values: map[string][2]float64{}}
-	for name, p := range d.programs() {
-		goroutines, err := p.Metric(ctx, "go_goroutines")
-		if err != nil {
-			return err
-		}
-		s.values[name] = [2]float64{float64(p.Status().Memory) / 1e6, goroutines}
-	}
-	d.samples = append(d.samples, s)
-	return nil
-}
-
-func (d *drill) printSamples() {
-	names := []string{"principal", "agent " + managed, "agent " + autonomous}
-	fmt.Fprintf(d.out, "\n%-10s  %s\n", "time", strings.Join(names, " MB, goroutines   ")+" MB, goroutines")
-	for _, s := range d.samples {
-		fmt.Fprintf(d.out, "%-10s", s.after.Round(time.Second))
-		for _, name := range names {
-			fmt.Fprintf(d.out, "  %6.1f %6.0f           ", s.values[name][0], s.values[name][1])
-		}
-		fmt.Fprintln(d.out)
-	}
 }

@@ -1,19 +1,49 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestDrill_LosesNothing is a short drill. `make drill` runs a longer one, with restores from snapshots.
+// TestDrill_LosesNothing is a short drill with a fixed number of faults and edits. `make drill` runs a longer one, with
+// failovers, restores from snapshots and a rebuild.
 func TestDrill_LosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("this test needs real clusters, which -short leaves out")
 	}
-	if err := run(t.Context(), options{seed: 1, steps: 5, out: t.Output()}); err != nil {
+	ctx := t.Context()
+	if deadline, ok := t.Deadline(); ok { // fail with the output of the drill instead of a panic
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-time.Minute), errors.New("the time of the test run is over"))
+		defer cancel()
+	}
+	if err := run(ctx, options{seed: 1, steps: 5, patience: 30 * time.Minute, out: t.Output()}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestStandbyDifferences_NoticesEverything(t *testing.T) {
+	object := func(revision string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"revision": revision}}}
+	}
+	type apps = map[string]*unstructured.Unstructured
+	for name, c := range map[string]struct {
+		active, standby apps
+		want            string
+	}{
+		"equal":            {apps{"a": object("1")}, apps{"a": object("1")}, ""},
+		"another spec":     {apps{"a": object("1")}, apps{"a": object("2")}, "spec of a differs on the standby"},
+		"missing":          {apps{"a": object("1")}, apps{}, "the standby lacks a"},
+		"deleted by users": {apps{}, apps{"a": object("1")}, "only the standby has a"},
+	} {
+		if got := strings.Join(standbyDifferences(c.active, c.standby), "; "); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }
 

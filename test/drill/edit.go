@@ -16,11 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
 // Names of the clusters. Those of the workload clusters are also the names and modes of their agents.
 const (
-	hubName    = "hub"
+	hubName    = "hub" // the hub that is active first
+	secondName = product.SecondHub
 	managed    = "managed"
 	autonomous = "autonomous"
 )
@@ -82,7 +84,7 @@ func (d *drill) replica(a *app) place {
 	return d.onHub(a)
 }
 
-func (d *drill) onHub(a *app) place   { return place{d.sites[hubName], a.mode} }
+func (d *drill) onHub(a *app) place   { return place{d.hub(), a.mode} }
 func (d *drill) onSpoke(a *app) place { return place{d.sites[a.mode], lab.ArgoCDNamespace} }
 
 // editSome lets users edit while something is broken. Requests can fail.
@@ -186,6 +188,7 @@ func (d *drill) change(ctx context.Context) {
 		}
 	case 1: // must be created again. With a finalizer, Argo CD would delete its workload first
 		if a := d.some(func(a *app) bool { return !a.cascade }); a != nil {
+			a.doubtful = true // a replica has the status of the last command, or a command that waits
 			d.done("delete the replica of", a, d.replica(a).apps().Delete(ctx, a.name, metav1.DeleteOptions{}))
 		}
 	case 2, 3, 4:

@@ -24,9 +24,19 @@ func (d *drill) faults() (all []fault) {
 	}
 	for name, a := range d.product.Agents {
 		all = append(all, linkFaults(name, a.Link)...)
+		if a.Second != nil {
+			all = append(all, linkFaults(name+" at the second hub", a.Second)...)
+		}
 	}
-	for _, name := range []string{hubName, managed, autonomous} {
+	if h := d.product.Hubs; h != nil {
+		all = append(all, linkFaults("the standby on "+hubName, h.Links[hubName])...)
+		all = append(all, linkFaults("the standby on "+secondName, h.Links[secondName])...)
+	}
+	for name := range d.sites {
 		for _, component := range []string{"kube-apiserver", "etcd", "redis"} {
+			if name == secondName && component == "redis" {
+				continue // a bare cluster has none
+			}
 			all = append(all, d.componentFaults(name+"/"+component)...)
 		}
 		c := d.sites[name].cluster

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/product"
 )
 
 // lostHub is a hub that loses everything. Its identity is not the UID of its cluster, so that the identity is lost too.
@@ -51,21 +52,13 @@ func (h *lostHub) lose(t *testing.T) {
 	h.connected(t)
 }
 
-// rebuildPlan is the output of hub rebuild.
-type rebuildPlan struct {
-	Identity    string
-	Objects     []struct{ Kind, Namespace, Name, Action, Detail string }
-	Differences []any
-	Agents      []struct{ Name, State, Detail string }
-}
-
 func (h *lostHub) rebuild(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	return h.hub.tryCtl(t, append(append([]string{"hub", "rebuild"}, h.reach...), args...)...)
 }
 
 // plan waits for a plan without differences.
-func (h *lostHub) plan(t *testing.T) (plan rebuildPlan) {
+func (h *lostHub) plan(t *testing.T) (plan product.RebuildPlan) {
 	t.Helper()
 	await(t, "a plan without differences", func() error {
 		out, err := h.rebuild(t, "-o", "json")
@@ -77,7 +70,8 @@ func (h *lostHub) plan(t *testing.T) (plan rebuildPlan) {
 	return plan
 }
 
-func (p rebuildPlan) actions() map[string]string {
+// actionsOf returns what a plan does, by object.
+func actionsOf(p product.RebuildPlan) map[string]string {
 	out := map[string]string{}
 	for _, o := range p.Objects {
 		out[o.Kind+" "+o.Namespace+"/"+o.Name] = o.Action
@@ -212,7 +206,7 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 	want := map[string]string{"application managed/web": "create", "application managed/plain": "create", "application second/web": "create", "application second/other": "create",
 		"appproject argocd/shop": "create", "appproject argocd/west": "create", "appproject argocd/default": "claim", "repository argocd/repo": "create"}
 	for name, action := range want {
-		if got := plan.actions()[name]; got != action {
+		if got := actionsOf(plan)[name]; got != action {
 			t.Errorf("%s: %q, want %q", name, got, action)
 		}
 	}
@@ -222,7 +216,7 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 	h.apply(t)
 	h.connected(t)
 	plan = h.plan(t)
-	for name, action := range plan.actions() {
+	for name, action := range actionsOf(plan) {
 		if action != "exists" {
 			t.Errorf("after the rebuild: %s: %s", name, action)
 		}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/argocd-agent/argocd-agent/lab"
@@ -80,6 +82,15 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	}
 	commandedCopy.is(t, noOperation)
 
+	acceptRestored(t, w, mark, line, 6)
+	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	commandedCopy.is(t, noOperation)
+}
+
+// acceptRestored confirms that the hub was restored, and then the deletions of what it no longer has. The agent keeps want
+// Applications.
+func acceptRestored(t *testing.T, w *testEnv, mark int, line string, want int) {
+	t.Helper()
 	confirm(t, w, line)
 	w.principal.waitForLog(t, mark, "Deletions no longer held")
 	confirmed := 0
@@ -88,8 +99,103 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 		for ; confirmed < len(held); confirmed++ {
 			confirm(t, w, held[confirmed])
 		}
-		return countIs(spoke, lab.ArgoCDNamespace, 6, "", "")
+		return countIs(w.managed().spoke, lab.ArgoCDNamespace, want, "", "")
 	})
+}
+
+// knownHub returns the revision and the history mark of the hub that an agent has recorded in its Lease.
+func knownHub(t *testing.T, spoke *clusterClient) (revision, mark uint64) {
+	t.Helper()
+	list, err := spoke.object(leases, lab.ArgoCDNamespace, "").in().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range list.Items {
+		for key, out := range map[string]*uint64{"hub-store": &revision, "hub-mark": &mark} {
+			if _, text, ok := strings.Cut(u.GetAnnotations()["argocd-agent.argoproj-labs.io/"+key], "/"); ok {
+				number, err := strconv.ParseUint(text, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*out = max(*out, number)
+			}
+		}
+	}
+	return revision, mark
+}
+
+// The hub is restored while its agent is offline, and then writes past the revision that the agent knows. Only the history mark
+// shows the restore: nothing is deleted, and no command runs again, until a user confirms.
+func TestRestoredHub_HasWrittenPastWhatItsAgentKnows(t *testing.T) {
+	w := bareEnv(t, "managed")
+	spoke := w.managed().spoke
+	marked := func(after uint64) (mark uint64) { // a new session makes the hub record a mark
+		t.Helper()
+		w.managed().restart(t)
+		w.connected(t)
+		await(t, "the agent to know a later history mark", func() error {
+			if _, mark = knownHub(t, spoke); mark <= after {
+				return fmt.Errorf("it knows %d", mark)
+			}
+			return nil
+		})
+		return mark
+	}
+	for _, name := range []string{"first", "second"} {
+		w.hub.app("managed", name).create(t, simple("managed"))
+		spoke.app(lab.ArgoCDNamespace, name).becomes(t)
+	}
+	before := marked(0)
+	commandedApp, commandedCopy := w.hub.app("managed", "first"), spoke.app(lab.ArgoCDNamespace, "first")
+	w.managed().freeze() // the command is in the snapshot and has not run
+	commandedApp.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
+	commandedApp.becomes(t, func(u *unstructured.Unstructured) error {
+		if operation, _, _ := unstructured.NestedMap(u.Object, "operation"); commandOf(operation) == "" {
+			return fmt.Errorf("the command has no ID yet")
+		}
+		return nil
+	})
+	snapshot := filepath.Join(t.TempDir(), "hub.db")
+	if err := w.hub.Snapshot(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	w.managed().thaw()
+	commandedCopy.becomes(t, operating)
+	finishOperation(t, commandedCopy)
+	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	for _, name := range []string{"late-1", "late-2", "late-3"} {
+		w.hub.app("managed", name).create(t, simple("managed"))
+		spoke.app(lab.ArgoCDNamespace, name).becomes(t)
+	}
+	marked(before)
+	w.managed().kill(t)
+	known, _ := knownHub(t, spoke)
+
+	mark := w.principal.logOffset(t)
+	w.principal.kill(t)
+	if err := w.hub.Restore(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	writes := w.hub.configMap("writes")
+	writes.create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+	for i := 0; ; i++ { // of other users
+		writes.patch(t, fmt.Sprintf(`{"data":{"number":"%d"}}`, i))
+		if revision, err := strconv.ParseUint(writes.get(t).GetResourceVersion(), 10, 64); err != nil || revision > known+10 {
+			break
+		}
+	}
+	w.principal.start(t)
+	w.managed().start(t)
+	w.connected(t)
+	line := w.principal.waitForLog(t, mark, "Deletions held", "confirm=", "store-")
+	w.hub.app("managed", "after").create(t, simple("managed")) // new objects are still replicated
+	spoke.app(lab.ArgoCDNamespace, "after").becomes(t)
+	if err := countIs(spoke, lab.ArgoCDNamespace, 6, "", ""); err != nil {
+		t.Errorf("Applications on the spoke: %v", err)
+	}
+	commandedCopy.is(t, noOperation)
+
+	acceptRestored(t, w, mark, line, 3)
 	commandedApp.becomes(t, noOperation, phase("Succeeded"))
 	commandedCopy.is(t, noOperation)
 }

@@ -38,6 +38,7 @@ func (c *Cluster) startEtcd(ctx context.Context, client, peer string) error {
 		"--initial-cluster=" + c.Spec.Name + "=" + peer,
 		"--auto-compaction-mode=revision", "--auto-compaction-retention=20000",
 		"--quota-backend-bytes=" + strconv.Itoa(8<<30), "--log-level=warn",
+		"--watch-progress-notify-interval=5s", // as with kubeadm. Bookmarks of a resource without changes depend on it
 	}
 	if !c.lab.Fsync {
 		args = append(args, "--unsafe-no-fsync")

@@ -93,12 +93,12 @@ func (a *Authority) ProxyClient(agent string) (Pair, error) {
 	})
 }
 
-// Server issues a serving certificate for the loopback address and DNS names.
+// Server issues a serving certificate for loopback addresses and DNS names.
 func (a *Authority) Server(name string, dnsNames ...string) (Pair, error) {
 	return a.issue(name, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    append([]string{"localhost"}, dnsNames...),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2), net.IPv6loopback},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 }
