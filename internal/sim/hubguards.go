@@ -109,6 +109,26 @@ func (g *group) observe(c *cluster, who actor, ch change) {
 	}
 }
 
+// received is a write of a standby whose hub was active before. A process of it that has not heard of the demotion sends the
+// object to agents that do not follow the active hub yet, which has it too.
+func (l *ledger) received(c *cluster, ch change) {
+	if ch.new == nil {
+		return
+	}
+	view := l.w.group.views[c]
+	for _, s := range l.w.spokes {
+		if s.hub() != c {
+			continue
+		}
+		if key := c.id(ch.new) + "@" + s.agent.Name; view.placed[key] {
+			l.placed[key] = true
+		}
+		if spec := specOf(c, ch.new) + "@" + s.agent.Name; view.might[spec] {
+			l.might[spec] = true
+		}
+	}
+}
+
 // concerns reports whether a change on a hub is one for an agent that follows this hub.
 func (l *ledger) concerns(c *cluster, ch change) bool {
 	if !c.hub || l.w.group == nil {
@@ -133,6 +153,7 @@ func (g *group) changed(c *cluster, who actor, ch change) bool {
 		g.observe(c, who, ch)
 		if byReceiver {
 			g.guardReceiver(who, ch)
+			g.w.ledger.received(c, ch)
 		}
 		switch {
 		case ch.new != nil && (!ch.new.IsDeleting() || byReceiver):
