@@ -163,10 +163,21 @@ func (a *agent) run(ctx context.Context) error {
 		a.startAll(start)
 	}
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	err = context.Cause(ctx)
+	if errors.Is(err, kube.ErrStoreRegressed) {
+		err = errors.Join(err, a.recordRestore(ctx))
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// recordRestore records for the next process that the API server was restored from a backup.
+func (a *agent) recordRestore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
+	defer cancel()
+	return a.state.resetMark(ctx)
 }
 
 // startAll starts every part. Each runs until its context ends.

@@ -324,6 +324,24 @@ func (m *leaseState) recordMark(ctx context.Context, session engine.HistoryMark)
 	return m.mark, nil
 }
 
+// resetMark sets this cluster's own mark to 0, because the cluster was restored from a backup while this process watched it. The
+// hub then does not trust it until a user accepts it, also if the revision has grown past the one that the hub knows.
+func (m *leaseState) resetMark(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.retry(func() error {
+		if err := m.readAgain(ctx); err != nil {
+			return err
+		}
+		return m.patch(ctx, map[string]string{historyMarkAnnotation: "0"})
+	})
+	if err != nil {
+		return fmt.Errorf("reset the history mark in the Lease: %w", err)
+	}
+	m.mark.Number = 0
+	return nil
+}
+
 // parseGeneration returns the latest generation of the hub. Before the first promotion, the Lease of an older release has none.
 func parseGeneration(s string, hub reconcile.KnownHub) engine.HubGeneration {
 	if recorded := parseStore(s); recorded.UID != "" {

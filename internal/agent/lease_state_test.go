@@ -414,6 +414,23 @@ func TestLeaseState_RecordsMarks(t *testing.T) {
 	}
 }
 
+// The cluster is restored while the process runs. The next process must have a lower mark than the hub may know, also if the
+// Lease of the backup has the same one.
+func TestLeaseState_ResetsItsMarkAfterARestore(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	if _, err := m.recordMark(t.Context(), m.historyMark()); err != nil {
+		t.Fatal(err)
+	}
+	l.revision += 5 // of the backup, which this process has not read
+	if err := m.resetMark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if next := l.recall(t).historyMark(); next != mark("lease-uid", 0) {
+		t.Errorf("the next process has %+v", next)
+	}
+}
+
 // The cluster is restored, with an earlier mark. The process that runs must not continue from it.
 func TestLeaseState_RecordsNoMarkAfterARestore(t *testing.T) {
 	l := &leases{}

@@ -2,12 +2,16 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
 )
 
@@ -49,6 +53,36 @@ func (r *StatusWriter) sendHistoryMark(ctx context.Context, v statusInputs, o *k
 		return nil // the API server does not store marks
 	}
 	return r.registry.cfg.Post(ctx, reconcile.FromPeer{Agent: v.rec.Name, Input: engine.Marked{Mark: stored.historyMark(), Revision: v.session.engine.Unmarked}})
+}
+
+// parallelMarks limits concurrent writes of ResetHistoryMarks.
+const parallelMarks = 16
+
+// ResetHistoryMarks sets the history marks of all Agents to 0. It must be called if the hub's API server was restored from a
+// backup while this replica watched it. What is lost may be newer than the last mark, and the revision can grow past the one
+// that an agent knows before it connects again. After this, an agent that knows a mark does not trust the store until a user
+// accepts it.
+func (r *Registry) ResetHistoryMarks(ctx context.Context) error {
+	var all errgroup.Group
+	all.SetLimit(parallelMarks)
+	for _, name := range r.objectNames() {
+		rec, known, _, _ := r.object(name)
+		if !known || rec.Status.HistoryRecord == "" {
+			continue
+		}
+		all.Go(func() error {
+			_, err := r.cfg.Client.PatchStatus(ctx, r.ref(name), map[string]any{"metadata": map[string]any{"uid": rec.UID},
+				"status": map[string]any{"historyRecord": rec.Status.HistoryRecord, "historyMark": 0}})
+			if kube.IsNotFound(err) || kube.IsConflict(err) { // the Agent is newer than the backup, or another one has its name
+				return nil
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return fmt.Errorf("reset history marks of Agents: %w", err)
+	}
+	return nil
 }
 
 // HistoryMark returns the history mark of an agent. known is what the agent knows of the hub's store. If its mark is not the

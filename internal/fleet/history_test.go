@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -79,6 +81,53 @@ func agentServer(t *testing.T, d *testRegistry, stored *v1alpha1.Agent) (request
 		t.Fatal(err)
 	}
 	return requests
+}
+
+// The hub was restored from a backup. Each agent that knows a mark must notice it, also if the backup has the same mark.
+func TestHistoryMark_IsResetAfterARestore(t *testing.T) {
+	d := newTestRegistry(t)
+	marked := func(number uint64) func(*v1alpha1.Agent) {
+		return func(a *v1alpha1.Agent) {
+			a.UID, a.Status.HistoryMark, a.Status.HistoryRecord = "agent-uid", number, "agent-uid-1"
+		}
+	}
+	stored := agent("w1", 9, "managed", marked(4))
+	requests := agentServer(t, d, &stored)
+	d.see(agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "agent-uid" }))
+	if err := d.ResetHistoryMarks(t.Context()); err != nil || len(*requests) > 0 {
+		t.Errorf("without a mark: requests %v, %v", *requests, err)
+	}
+	d.see(agent("w1", 2, "managed", marked(4)))
+	if err := d.ResetHistoryMarks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(*requests, []string{http.MethodPatch}) || stored.UID != "agent-uid" || stored.Status.HistoryRecord != "agent-uid-1" || stored.Status.HistoryMark != 0 {
+		t.Errorf("requests %v, the status has %s %d", *requests, stored.Status.HistoryRecord, stored.Status.HistoryMark)
+	}
+}
+
+// An Agent that is newer than the backup does not exist, and one of the same name can be another one. Other errors count.
+func TestHistoryMark_ResetLeavesOtherAgents(t *testing.T) {
+	for status, failed := range map[int]bool{http.StatusNotFound: false, http.StatusConflict: false, http.StatusInternalServerError: true} {
+		d := newTestRegistry(t)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusNotFound: "NotFound", http.StatusConflict: "Conflict"}[status]
+			fmt.Fprintf(w, `{"kind":"Status","status":"Failure","code":%d,"reason":%q,"details":{"name":"w1","kind":"agents"}}`, status, reason)
+		}))
+		defer server.Close()
+		var err error
+		if d.cfg.Client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
+			t.Fatal(err)
+		}
+		d.see(agent("w1", 2, "managed", func(a *v1alpha1.Agent) {
+			a.UID, a.Status.HistoryMark, a.Status.HistoryRecord = "agent-uid", 4, "agent-uid-1"
+		}))
+		if err := d.ResetHistoryMarks(t.Context()); (err != nil) != failed {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
 }
 
 // Another principal replica has recorded a mark, and the agent knows it. The watch of this replica lags behind.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -88,10 +89,24 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 	}
 	wg.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+	err = context.Cause(ctx)
+	if c := current.Load(); errors.Is(err, kube.ErrStoreRegressed) && c != nil && c.principal != nil {
+		err = errors.Join(err, c.principal.recordRestore(ctx))
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
+}
+
+// recordRestoreTimeout limits how long a process continues to run after it noticed that the API server was restored.
+const recordRestoreTimeout = time.Minute
+
+// recordRestore records for the next process that the API server was restored from a backup. Agents are disconnected.
+func (p *principal) recordRestore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordRestoreTimeout)
+	defer cancel()
+	return p.registry.ResetHistoryMarks(ctx)
 }
 
 // parallelWrites limits the concurrent writes of the reconciler.

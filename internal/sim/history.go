@@ -51,6 +51,26 @@ func (p *process) recordMark() {
 	})
 }
 
+// resetMarks is a process that noticed that its cluster was restored. The next one has lower marks than the other side may
+// know, also if the backup has the same ones.
+func (p *process) resetMarks() {
+	reset := func(resource kind.Resource, name string) {
+		if p.cluster.st.get(ref(resource, p.cluster.argo, name)) == nil {
+			return
+		}
+		m := p.cluster.recall(resource, name)
+		m.Mark = 0
+		p.cluster.remember(actor{what: p.name, proc: p}, resource, name, m)
+	}
+	if p.spoke != nil {
+		reset(leases, "agent")
+		return
+	}
+	for _, s := range p.w.spokes {
+		reset(p.w.registrations(), s.agent.Name)
+	}
+}
+
 // marked lets the core send a mark that is stored.
 func (p *process) marked(agent string, st engine.Status, mark engine.HistoryMark) {
 	p.step(reconcile.FromPeer{Agent: agent, Input: engine.Marked{Mark: mark, Revision: st.Unmarked}})

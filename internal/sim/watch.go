@@ -117,6 +117,7 @@ func (r *reflector) list() {
 		if rev < r.frontier {
 			// The store has regressed. This process can no longer trust its state.
 			r.p.w.tracef("%s: the API server has gone back from %d to %d: start afresh", r.p.name, r.frontier, rev)
+			r.p.resetMarks()
 			r.p.restartIn(second)
 			return
 		}
