@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -17,6 +18,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // leaseState is the state that survives restarts, stored in a Lease on the spoke: the incarnation of the process, and
@@ -48,7 +50,7 @@ const (
 	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
 	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
 	generationAnnotation  = kind.Prefix + "hub-generation"         // HUB/NUMBER
-	sinceAnnotation       = kind.Prefix + "hub-generation-since"   // engine.HubGeneration.Since of it
+	sinceAnnotation       = kind.Prefix + "hub-generation-since"   // NUMBER/SINCE of engine.HubGeneration; older releases leave it unchanged
 	formerAnnotation      = kind.Prefix + "former-hub-generations" // HUB/NUMBER, separated by spaces
 	hubMarkAnnotation     = kind.Prefix + "hub-mark"               // RECORD/NUMBER, of the store in hubStoreAnnotation
 	historyMarkAnnotation = kind.Prefix + "history-mark"           // number of this cluster's own mark
@@ -95,7 +97,9 @@ func (m *leaseState) read(o *kind.Object) {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
 	m.known.Generation = parseGeneration(o.Annotation(generationAnnotation), m.known.Hub)
-	m.known.Generation.Since, _ = strconv.ParseUint(o.Annotation(sinceAnnotation), 10, 64)
+	if since := parseStore(o.Annotation(sinceAnnotation)); since.UID == strconv.FormatUint(m.known.Generation.Number, 10) {
+		m.known.Generation.Since = since.Revision
+	}
 	for former := range strings.FieldsSeq(o.Annotation(formerAnnotation)) {
 		m.known.FormerGenerations = append(m.known.FormerGenerations, parseGeneration(former, reconcile.KnownHub{}))
 	}
@@ -256,7 +260,7 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 	}
 	since := ""
 	if known.Generation.Since != 0 {
-		since = strconv.FormatUint(known.Generation.Since, 10)
+		since = strconv.FormatUint(known.Generation.Number, 10) + "/" + strconv.FormatUint(known.Generation.Since, 10)
 	}
 	return map[string]string{
 		generationAnnotation: formatGeneration(known.Generation),
@@ -325,22 +329,38 @@ func (m *leaseState) recordMark(ctx context.Context, session engine.HistoryMark)
 }
 
 // resetMark sets this cluster's own mark to 0, because the cluster was restored from a backup while this process watched it. The
-// hub then does not trust it until a user accepts it, also if the revision has grown past the one that the hub knows.
+// hub then does not trust it until a user accepts it, also if the revision has grown past the one that the hub knows. What this
+// process knows of the hub is stored with it: the restored Lease knows less. It retries until ctx ends, because the API server
+// may just have started.
 func (m *leaseState) resetMark(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.retry(func() error {
-		if err := m.readAgain(ctx); err != nil {
-			return err
-		}
-		return m.patch(ctx, map[string]string{historyMarkAnnotation: "0"})
-	})
-	if err != nil {
-		return fmt.Errorf("reset the history mark in the Lease: %w", err)
+	known := m.known
+	reset := func() error {
+		return m.retry(func() error {
+			if err := m.readAgain(ctx); err != nil {
+				return err
+			}
+			m.known = m.known.With(known)
+			annotations := hubAnnotations(m.known)
+			annotations[historyMarkAnnotation] = "0"
+			return m.patch(ctx, annotations)
+		})
 	}
-	m.mark.Number = 0
-	return nil
+	for {
+		err := reset()
+		if err == nil {
+			m.mark.Number = 0
+			return nil
+		}
+		if !backoff.Sleep(ctx, resetPause) {
+			return fmt.Errorf("reset the history mark in the Lease: %w", err)
+		}
+	}
 }
+
+// resetPause is the pause between two attempts to reset the mark.
+const resetPause = time.Second
 
 // parseGeneration returns the latest generation of the hub. Before the first promotion, the Lease of an older release has none.
 func parseGeneration(s string, hub reconcile.KnownHub) engine.HubGeneration {

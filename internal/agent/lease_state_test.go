@@ -422,12 +422,17 @@ func TestLeaseState_ResetsItsMarkAfterARestore(t *testing.T) {
 	if _, err := m.recordMark(t.Context(), m.historyMark()); err != nil {
 		t.Fatal(err)
 	}
+	if err := m.atLeast(t.Context(), reconcile.Memory{Generation: engine.HubGeneration{Hub: "hub", Number: 4}, Commands: []string{"c1"}}); err != nil {
+		t.Fatal(err)
+	}
 	l.revision += 5 // of the backup, which this process has not read
+	l.annotations[generationAnnotation], l.annotations[commandsAnnotation] = "hub/3", ""
 	if err := m.resetMark(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if next := l.recall(t).historyMark(); next != mark("lease-uid", 0) {
-		t.Errorf("the next process has %+v", next)
+	next := l.recall(t)
+	if next.historyMark() != mark("lease-uid", 0) || next.known.Generation.Number != 4 || !slices.Contains(next.known.Commands, "c1") {
+		t.Errorf("the next process has %+v and knows %+v", next.historyMark(), next.known)
 	}
 }
 

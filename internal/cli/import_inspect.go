@@ -330,6 +330,8 @@ func (s *importSide) checkCertificate(secret string, text []byte) {
 		case err != nil:
 			s.add("Secret "+secret, actRefuse, "invalid certificate: %v", err)
 		case s.auth == nil && certificate.Subject.CommonName == s.agent:
+		case s.auth == nil && len(certificate.URIs) == 0:
+			s.add("Secret "+secret, actRefuse, "it names agent %q: check --agent-context", certificate.Subject.CommonName)
 		case s.auth == nil:
 			s.add("Secret "+secret, actWarn, "it was not checked that it names agent %s, because the new principal was not found", s.agent)
 		case s.auth.Plaintext(): // a mesh names the agent

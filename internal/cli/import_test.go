@@ -394,6 +394,7 @@ func TestImport_CertificateNamesTheAgent(t *testing.T) {
 		{spiffe, "w1", "", actRefuse},
 		{"header:x-agent:^([a-z0-9-]+)$", "w2", "", ""},
 		{"", "w1", "", ""},
+		{"", "w2", "", actRefuse},
 		{"", "w2", "spiffe://example.org/agent/w1", actWarn},
 	} {
 		s := &importSide{agent: "w1", converted: &converted{}}

@@ -32,7 +32,7 @@ type HubGeneration struct {
 }
 
 // since returns the first generation of the store.
-func (g HubGeneration) since() uint64 { return generation(cmp.Or(g.Since, g.Number)) }
+func (g HubGeneration) since() uint64 { return generation(min(cmp.Or(g.Since, g.Number), g.Number)) }
 
 // is reports whether both are one generation.
 func (g HubGeneration) is(other HubGeneration) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/internal/reconcile"
+	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 )
 
 // historyMark returns the history mark of an Agent. If it has none, the marks begin with another record than before: the
@@ -61,7 +63,7 @@ const parallelMarks = 16
 // ResetHistoryMarks sets the history marks of all Agents to 0. It must be called if the hub's API server was restored from a
 // backup while this replica watched it. What is lost may be newer than the last mark, and the revision can grow past the one
 // that an agent knows before it connects again. After this, an agent that knows a mark does not trust the store until a user
-// accepts it.
+// accepts it. It retries until ctx ends, because the API server may just have started.
 func (r *Registry) ResetHistoryMarks(ctx context.Context) error {
 	var all errgroup.Group
 	all.SetLimit(parallelMarks)
@@ -71,19 +73,23 @@ func (r *Registry) ResetHistoryMarks(ctx context.Context) error {
 			continue
 		}
 		all.Go(func() error {
-			_, err := r.cfg.Client.PatchStatus(ctx, r.ref(name), map[string]any{"metadata": map[string]any{"uid": rec.UID},
-				"status": map[string]any{"historyRecord": rec.Status.HistoryRecord, "historyMark": 0}})
-			if kube.IsNotFound(err) || kube.IsConflict(err) { // the Agent is newer than the backup, or another one has its name
-				return nil
+			for {
+				_, err := r.cfg.Client.PatchStatus(ctx, r.ref(name), map[string]any{"metadata": map[string]any{"uid": rec.UID},
+					"status": map[string]any{"historyRecord": rec.Status.HistoryRecord, "historyMark": 0}})
+				if err == nil || kube.IsNotFound(err) || kube.IsConflict(err) { // newer than the backup, or another one has its name
+					return nil
+				}
+				if !backoff.Sleep(ctx, resetPause) {
+					return fmt.Errorf("reset the history mark of Agent %s: %w", name, err)
+				}
 			}
-			return err
 		})
 	}
-	if err := all.Wait(); err != nil {
-		return fmt.Errorf("reset history marks of Agents: %w", err)
-	}
-	return nil
+	return all.Wait()
 }
+
+// resetPause is the pause between two attempts to reset a mark.
+const resetPause = time.Second
 
 // HistoryMark returns the history mark of an agent. known is what the agent knows of the hub's store. If its mark is not the
 // one that the watch has shown, the Agent is read again: another principal replica may have recorded it.

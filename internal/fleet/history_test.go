@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -124,9 +125,11 @@ func TestHistoryMark_ResetLeavesOtherAgents(t *testing.T) {
 		d.see(agent("w1", 2, "managed", func(a *v1alpha1.Agent) {
 			a.UID, a.Status.HistoryMark, a.Status.HistoryRecord = "agent-uid", 4, "agent-uid-1"
 		}))
-		if err := d.ResetHistoryMarks(t.Context()); (err != nil) != failed {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/10)
+		if err := d.ResetHistoryMarks(ctx); (err != nil) != failed {
 			t.Errorf("status %d: %v", status, err)
 		}
+		cancel()
 	}
 }
 

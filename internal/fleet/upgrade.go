@@ -38,7 +38,7 @@ func NewUpgrades(registry *Registry, send func(agent string, epoch engine.Epoch,
 
 // Received records what an agent reported in a session, and sends it the request of its Agent. It reports whether this is a
 // phase of the requested upgrade that the agent has not reported before, so that a hostile agent causes few log lines.
-func (u *Upgrades) Received(agent string, epoch engine.Epoch, m engine.UpgradeState) (news bool) {
+func (u *Upgrades) Received(agent string, epoch engine.Epoch, m engine.UpgradeState) (changed bool) {
 	u.mu.Lock()
 	s := u.states[agent]
 	if s.epoch.Newer(epoch) {

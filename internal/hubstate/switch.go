@@ -121,7 +121,7 @@ func FollowGeneration(s State, generation uint64) State {
 // than before if the active hub was restored from a backup and a user has confirmed that.
 func Received(s State, store engine.Store) State {
 	if store.Revision != 0 {
-		s.Predecessor = store
+		s.Predecessor = engine.Store{UID: store.UID, Revision: store.Revision}
 	}
 	return s
 }

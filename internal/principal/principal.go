@@ -351,9 +351,9 @@ func (p *principal) spreadSessions() (all []fleet.SpreadSession) {
 
 // upgraded records what an agent reported about its upgrade.
 func (p *principal) upgraded(agent string, epoch engine.Epoch, m engine.UpgradeState) {
-	news := p.upgrades.Received(agent, epoch, m)
+	changed := p.upgrades.Received(agent, epoch, m)
 	p.status.UpgradeChanged(agent)
-	if news {
+	if changed {
 		p.log.Info("Agent reported its upgrade", "agent", agent, "upgrade", m.ID, "phase", m.Phase, "message", fleet.OneLine(m.Message))
 	}
 }

@@ -22,6 +22,7 @@ const (
 	standbyLeaseTime    = 15 * time.Second
 	standbyLeaseMargin  = 5 * time.Second
 	standbyLeaseRenewal = 2 * time.Second
+	standbyLeaseAttempt = 3 * time.Second
 )
 
 // standbyLease is a Lease that at most one replica holds. A replica takes it over if its holder has not renewed it for its
@@ -122,7 +123,7 @@ func (l *standbyLease) renew(ctx context.Context, until time.Time) error {
 		if !time.Now().Before(until) {
 			return errLeaseLost
 		}
-		attempt, cancel := context.WithDeadline(ctx, until)
+		attempt, cancel := context.WithTimeout(ctx, min(standbyLeaseAttempt, time.Until(until)))
 		next, err := l.renewOnce(attempt)
 		cancel()
 		switch {
@@ -196,7 +197,7 @@ func (c clusterLease) write(ctx context.Context, version, holder string) (string
 	}
 	o, err := write(ctx, c.ref, object)
 	switch {
-	case kube.IsConflict(err):
+	case kube.IsConflict(err), version != "" && kube.IsNotFound(err):
 		return "", errLeaseChanged
 	case err != nil:
 		return "", fmt.Errorf("write Lease %s: %w", c.ref.Name, err)

@@ -144,7 +144,7 @@ func TestHubMutants_AreDetected(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("a product that %s is not found out by the worlds with two hubs of %d seeds", name, 2*mutantSeeds)
+			t.Errorf("a product that %s is not detected by the worlds with two hubs of %d seeds", name, 2*mutantSeeds)
 		})
 	}
 }
@@ -165,7 +165,7 @@ func parsed(b []byte) *kind.Object {
 	return o
 }
 
-// mutantSeeds is within how many seeds a broken product must be found out.
+// mutantSeeds is within how many seeds a broken product must be detected.
 const mutantSeeds = 1500
 
 func TestMutants_AreDetected(t *testing.T) {
@@ -178,7 +178,7 @@ func TestMutants_AreDetected(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("a product that %s is not found out by %d seeds", name, mutantSeeds)
+			t.Errorf("a product that %s is not detected by %d seeds", name, mutantSeeds)
 		})
 	}
 }
