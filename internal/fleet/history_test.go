@@ -117,7 +117,7 @@ func TestHistoryMark_ResetLeavesOtherAgents(t *testing.T) {
 			reason := map[int]string{http.StatusNotFound: "NotFound", http.StatusConflict: "Conflict"}[status]
 			fmt.Fprintf(w, `{"kind":"Status","status":"Failure","code":%d,"reason":%q,"details":{"name":"w1","kind":"agents"}}`, status, reason)
 		}))
-		defer server.Close()
+		t.Cleanup(server.Close)
 		var err error
 		if d.cfg.Client, err = kube.NewClient(&rest.Config{Host: server.URL}); err != nil {
 			t.Fatal(err)
