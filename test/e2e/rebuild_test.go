@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +35,14 @@ func newLostHub(t *testing.T, s setup) *lostHub {
 	h := &lostHub{w, filepath.Join(t.TempDir(), "hub.db"), []string{"--server", "127.0.0.1:" + port, "--server-ca", w.pki.file}}
 	if err := w.hub.Snapshot(t.Context(), h.empty); err != nil {
 		t.Fatal(err)
+	}
+	// The agents must know a later revision than the empty hub reaches during the test. The lab restores the UID of the cluster.
+	configMaps := w.hub.Client().CoreV1().ConfigMaps("default")
+	for i := range 1000 {
+		history := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("history-", i)}}
+		if _, err := configMaps.Create(t.Context(), history, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.hub.configMap("argocd-agent-hub").create(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
 		"data": map[string]any{"identity": lostIdentity, "role": "active", "generation": "1"}})
