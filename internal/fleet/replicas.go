@@ -231,7 +231,7 @@ func (r *Replicas) renew(ctx context.Context, sessions *int) error {
 	_, err = r.client.Apply(ctx, ref, fieldManager, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]string{replicaLabel: "principal"},
 			"annotations": annotations},
-		"spec": map[string]any{"holderIdentity": r.self, "leaseDurationSeconds": int(leaseDuration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}})
+		"spec": kube.LeaseSpec(r.self, leaseDuration)})
 	if err != nil {
 		return fmt.Errorf("renew Lease %s: %w", ref.Name, err)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // Annotations of the Lease.
@@ -53,23 +52,18 @@ func (c clusterLease) read(ctx context.Context) (Record, string, time.Duration, 
 	if o == nil {
 		return Record{}, "", 0, nil
 	}
-	l := Record{Exists: true, Identity: o.Annotation(identityAnnotation), Holder: rawjson.Text(o.Get("spec", "holderIdentity"))}
+	holder, duration := kube.LeaseHolder(o)
+	l := Record{Exists: true, Identity: o.Annotation(identityAnnotation), Holder: holder}
 	if l.Generation, err = strconv.ParseUint(o.Annotation(generationAnnotation), 10, 64); err != nil {
 		return Record{}, "", 0, fmt.Errorf("Lease %s/%s has no valid annotation %s: delete the Lease, or set another --hub-lease-name", c.ref.Namespace, c.ref.Name, generationAnnotation)
 	}
-	seconds, _ := strconv.ParseUint(string(o.Get("spec", "leaseDurationSeconds")), 10, 16)
-	return l, o.ResourceVersion(), time.Duration(seconds) * time.Second, nil
+	return l, o.ResourceVersion(), duration, nil
 }
 
 func (c clusterLease) write(ctx context.Context, resourceVersion string, l Record, duration time.Duration) error {
-	var holder any // an API server does not accept an empty name
-	if l.Holder != "" {
-		holder = l.Holder
-	}
 	metadata := map[string]any{"name": c.ref.Name, "namespace": c.ref.Namespace,
 		"annotations": map[string]string{identityAnnotation: l.Identity, generationAnnotation: strconv.FormatUint(l.Generation, 10)}}
-	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-		"spec": map[string]any{"holderIdentity": holder, "leaseDurationSeconds": int(duration.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}}
+	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": kube.LeaseSpec(l.Holder, duration)}
 	var err error
 	if resourceVersion == "" {
 		_, err = c.client.Create(ctx, c.ref, object)

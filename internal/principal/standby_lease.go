@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
-	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 	"github.com/argocd-agent/argocd-agent/internal/util/backoff"
 	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 )
@@ -178,17 +176,13 @@ func (c clusterLease) read(ctx context.Context) (holder, version string, duratio
 	if err != nil || o == nil {
 		return "", "", 0, err
 	}
-	seconds, _ := strconv.ParseUint(string(o.Get("spec", "leaseDurationSeconds")), 10, 16)
-	return rawjson.Text(o.Get("spec", "holderIdentity")), o.ResourceVersion(), time.Duration(seconds) * time.Second, nil
+	holder, duration = kube.LeaseHolder(o)
+	return holder, o.ResourceVersion(), duration, nil
 }
 
 func (c clusterLease) write(ctx context.Context, version, holder string) (string, error) {
 	metadata := map[string]any{"name": c.ref.Name, "namespace": c.ref.Namespace}
-	spec := map[string]any{"holderIdentity": holder, "leaseDurationSeconds": int(standbyLeaseTime.Seconds()), "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}
-	if holder == "" {
-		spec["holderIdentity"] = nil // an API server does not accept an empty name
-	}
-	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": c.ref.Resource.Kind, "metadata": metadata, "spec": spec}
+	object := map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": c.ref.Resource.Kind, "metadata": metadata, "spec": kube.LeaseSpec(holder, standbyLeaseTime)}
 	write := c.client.Patch
 	if version == "" {
 		write = c.client.Create
