@@ -31,8 +31,9 @@ type Agents interface {
 type Collector struct {
 	agents Agents
 
-	mu   sync.Mutex
-	apps map[[2]string]*app
+	mu     sync.Mutex
+	apps   map[[2]string]*app
+	listed reconcile.ListedNames
 }
 
 type app struct {
@@ -71,18 +72,13 @@ func (c *Collector) Follow(in reconcile.Input) {
 		if in.Resource != kind.Applications {
 			return
 		}
-		before := c.apps
-		c.apps = make(map[[2]string]*app, len(in.Objects))
-		if in.Namespace != "" { // a list of this namespace only
-			maps.Copy(c.apps, before)
-			maps.DeleteFunc(c.apps, func(key [2]string, _ *app) bool { return key[0] == in.Namespace })
-		}
 		for _, o := range in.Objects {
-			key := [2]string{o.Namespace(), o.Name()}
-			if known := before[key]; known != nil {
-				c.apps[key] = known
-			}
 			c.observe(o)
+		}
+		if present := c.listed.Add(in); present != nil {
+			maps.DeleteFunc(c.apps, func(key [2]string, _ *app) bool {
+				return (in.Namespace == "" || key[0] == in.Namespace) && !present[key]
+			})
 		}
 	}
 }

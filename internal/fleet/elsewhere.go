@@ -33,6 +33,9 @@ const (
 	elsewhereAfter    = 2 * time.Minute
 	elsewhereInterval = 10 * time.Second
 
+	// beginTimeout bounds how long Agents and Leases that cannot be read delay the start.
+	beginTimeout = 10 * time.Second
+
 	// maxElsewhere bounds the agents whose Applications are reduced at once. It takes about 0.1 ms per agent with ten
 	// of them, and the reconciler does nothing else in that time.
 	maxElsewhere = 500
@@ -43,7 +46,34 @@ func NewElsewhere(registry *Registry, replicas *Replicas, post func(context.Cont
 	return &Elsewhere{registry: registry, replicas: replicas, post: post, ready: ready, log: log, since: map[string]time.Time{}, announced: map[string]bool{}}
 }
 
-// Run reports to the reconciler until ctx ends.
+// Begin reports to the reconciler before it reads Applications, so that a replica of a large hub need not have the content
+// of all Applications in memory when it starts. With fewer than two other replicas it does nothing: after a rollout, most
+// agents of these come here.
+func (e *Elsewhere) Begin(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
+	defer cancel()
+	for _, read := range []<-chan struct{}{e.registry.Ready(), e.replicas.Ready()} {
+		select {
+		case <-read:
+		case <-ctx.Done():
+			return // all content is kept at first
+		}
+	}
+	if len(e.replicas.Others()) < 2 {
+		return
+	}
+	now, agents := time.Now(), map[string]bool{}
+	for _, name := range e.registry.objectNames() {
+		if !e.replicas.Reports(name) {
+			e.since[name], agents[name] = now.Add(-elsewhereAfter), true
+		}
+	}
+	if len(agents) > 0 && e.post(ctx, reconcile.Elsewhere{Agents: agents}) == nil {
+		e.announced = agents
+	}
+}
+
+// Run reports to the reconciler until ctx ends. It begins after Begin, because it waits until Applications were read.
 func (e *Elsewhere) Run(ctx context.Context) error {
 	if e.ready(ctx) != nil {
 		return nil //nolint:nilerr // ctx ended

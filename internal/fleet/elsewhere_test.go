@@ -31,13 +31,17 @@ func newElsewhereHub(t *testing.T) *elsewhereHub {
 	return h
 }
 
-// run starts the part under test. The returned function ends it.
-func (h *elsewhereHub) run() func() {
-	ctx, cancel := context.WithCancel(h.t.Context())
-	e := NewElsewhere(h.registry.Registry, h.replicas, func(_ context.Context, in reconcile.Input) error {
+func (h *elsewhereHub) elsewhere() *Elsewhere {
+	return NewElsewhere(h.registry.Registry, h.replicas, func(_ context.Context, in reconcile.Input) error {
 		h.announced = append(h.announced, in.(reconcile.Elsewhere))
 		return nil
 	}, func(context.Context) error { return nil }, slog.New(slog.DiscardHandler))
+}
+
+// run starts the part under test. The returned function ends it.
+func (h *elsewhereHub) run() func() {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	e := h.elsewhere()
 	done := make(chan error)
 	go func() { done <- e.Run(ctx) }()
 	return func() { cancel(); <-done }
@@ -164,4 +168,55 @@ func TestElsewhere_FewAgentsAtOnce(t *testing.T) {
 			t.Errorf("%d agents are elsewhere", before)
 		}
 	})
+}
+
+// A replica that starts next to several others does not keep what they have. Next to one other it does: this may be a rollout.
+func TestElsewhere_Begin(t *testing.T) {
+	for name, test := range map[string]struct {
+		alive []string
+		want  []string
+	}{
+		"the first replica":    {nil, nil},
+		"a rollout of one":     {[]string{"there"}, nil},
+		"next to two others":   {[]string{"early", "there"}, []string{"lost-1", "there-1"}}, // the first one has the agents of the lost one
+		"Leases are not read":  {nil, nil},
+		"next to three others": {[]string{"lost", "other", "there"}, []string{"lost-1", "there-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newElsewhereHub(t)
+				for _, w := range h.registry.Watches() {
+					if err := h.registry.Apply(t.Context(), reconcile.List{Resource: w.Resource}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.connected("here-1", "here")
+				h.connected("there-1", "there")
+				h.connected("lost-1", "lost")
+				h.connected("nowhere", "here")
+				e := h.elsewhere()
+				if name != "Leases are not read" {
+					if err := h.replicas.Apply(t.Context(), reconcile.List{Resource: kube.Leases}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.pass(time.Second, test.alive...)
+				e.Begin(t.Context())
+				h.expect("at the start", test.want...)
+				if len(test.want) == 0 {
+					return
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- e.Run(ctx) }()
+				h.pass(30*time.Second, test.alive...)
+				h.expect("then", test.want...)
+				h.connected("there-1", "here")
+				h.pass(30*time.Second, test.alive...)
+				h.expect("an agent comes here", "lost-1")
+				cancel()
+				<-done
+			})
+		})
+	}
 }

@@ -33,6 +33,7 @@ type Replicas struct {
 	fleet  reconcile.FleetStatus     // of this replica; shared in its Lease
 	seen   map[string]leaseHeartbeat // by name of the Lease
 	listed bool
+	ready  chan struct{} // closed when the Leases were listed
 }
 
 type leaseHeartbeat struct {
@@ -62,8 +63,11 @@ const (
 // NewReplicas returns the Replicas of a hub. address is the host:port at which other replicas reach this one. If it is
 // empty, they cannot.
 func NewReplicas(c *kube.Client, registry *Registry, namespace, self, address string, log *slog.Logger) *Replicas {
-	return &Replicas{client: c, registry: registry, namespace: namespace, self: self, selfAddress: address, log: log, seen: map[string]leaseHeartbeat{}}
+	return &Replicas{client: c, registry: registry, namespace: namespace, self: self, selfAddress: address, log: log, seen: map[string]leaseHeartbeat{}, ready: make(chan struct{})}
 }
+
+// Ready is closed when the Leases were read once.
+func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
 // Self returns the name of this replica.
 func (r *Replicas) Self() string { return r.self }
@@ -85,7 +89,10 @@ func (r *Replicas) Apply(_ context.Context, in reconcile.Input) error {
 			r.observe(o)
 		}
 		maps.DeleteFunc(r.seen, func(name string, _ leaseHeartbeat) bool { return !present.Has(name) })
-		r.listed = true
+		if !r.listed {
+			r.listed = true
+			close(r.ready)
+		}
 	case reconcile.Observed:
 		r.observe(in.Object)
 	case reconcile.Deleted:

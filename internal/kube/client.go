@@ -181,16 +181,23 @@ func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 
 // list reads all objects, in pages, as of one revision.
 func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
-	revision, err = c.pages(ctx, w, func(page []*kind.Object) { objects = append(objects, page...) }, func() { objects = nil })
+	revision, err = c.pages(ctx, w, func(p listPage) error { objects = append(objects, p.objects...); return nil }, func() { objects = nil })
 	if err != nil {
 		return nil, "", err
 	}
 	return objects, revision, nil
 }
 
-// pages calls add with each page of the objects as of one revision. If the pages have to be read from the beginning
-// again, it calls restart.
-func (c *Client) pages(ctx context.Context, w Watch, add func([]*kind.Object), restart func()) (revision string, err error) {
+// listPage is a page of a list.
+type listPage struct {
+	objects  []*kind.Object
+	revision string // of the whole list
+	more     bool   // another page follows
+}
+
+// pages calls add with each page of the objects as of one revision, until it returns an error. If the pages have to be read
+// from the beginning again, it calls restart.
+func (c *Client) pages(ctx context.Context, w Watch, add func(listPage) error, restart func()) (revision string, err error) {
 	query := url.Values{"limit": {"500"}}
 	w.setSelectors(query)
 	for {
@@ -224,8 +231,11 @@ func (c *Client) pages(ctx context.Context, w Watch, add func([]*kind.Object), r
 			}
 			objects = append(objects, o)
 		}
-		add(objects)
-		if page.Metadata.Continue == "" {
+		more := page.Metadata.Continue != ""
+		if err := add(listPage{objects, page.Metadata.ResourceVersion, more}); err != nil {
+			return "", err
+		}
+		if !more {
 			return page.Metadata.ResourceVersion, nil
 		}
 		query.Set("continue", page.Metadata.Continue)

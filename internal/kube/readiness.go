@@ -50,6 +50,9 @@ func (o *Readiness) Follow(in reconcile.Input) {
 	readable := false
 	switch in := in.(type) {
 	case reconcile.List:
+		if in.More {
+			return
+		}
 		w, readable = watched{in.Resource, in.Namespace}, true
 	case reconcile.Unreadable:
 		w = watched{in.Resource, in.Namespace}

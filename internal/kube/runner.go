@@ -48,6 +48,8 @@ type RunnerConfig struct {
 	// Remember stores state for the next process before a write is sent. If it fails, so does the write. If nil,
 	// nothing is stored.
 	Remember func(context.Context, reconcile.Memory) error
+	// BeforeApplications is called before Applications are read, which waits for it. May be nil.
+	BeforeApplications func(context.Context)
 	// MayRestore returns an error if a session has begun or a later process of this agent has started. It is called before
 	// a write without a session. If it fails, so does the write. If nil, nothing is checked.
 	MayRestore func(context.Context) error
@@ -78,7 +80,7 @@ type Handlers struct {
 func KindWatches(argoNamespace string, anyNamespace bool, namespaces []string) []Watch {
 	var out []Watch
 	for _, w := range kind.Watches(kind.All()) {
-		one := Watch{Resource: w.Resource, Namespace: argoNamespace, Selector: w.Selector}
+		one := Watch{Resource: w.Resource, Namespace: argoNamespace, Selector: w.Selector, Pages: w.AnyNamespace}
 		switch {
 		case w.AnyNamespace && len(namespaces) > 0:
 			for _, namespace := range namespaces {
@@ -101,7 +103,7 @@ const inboxSize = 1024
 func NewRunner(c *Client, cfg RunnerConfig) *Runner {
 	h := &Runner{cfg: cfg, client: c, inbox: make(chan any, inboxSize), peers: make(chan reconcile.Input), watchers: map[Watch]*Watcher{}, own: map[kind.Resource][]*Watcher{}, started: time.Now()}
 	for _, w := range cfg.Watches {
-		h.own[w.Resource] = append(h.own[w.Resource], h.Watch(w, h.Post))
+		h.own[w.Resource] = append(h.own[w.Resource], h.Watch(w, h.postWatched))
 	}
 	h.writer = NewWriter(c, h.Post, cfg.Namespaces, cfg.Parallel, cfg.Jitter, cfg.Log)
 	h.reader = newNamespaceReader(c, h.Post, cfg.Log)
@@ -135,6 +137,18 @@ func (h *Runner) Watch(w Watch, sink Sink) *Watcher {
 
 // Post passes an input to the core. It waits while the inbox is full.
 func (h *Runner) Post(ctx context.Context, in reconcile.Input) error { return h.post(ctx, in) }
+
+// postWatched is Post for inputs of a watch. After a page of a list, it waits until the core has taken it: many pages in the
+// inbox would need much memory.
+func (h *Runner) postWatched(ctx context.Context, in reconcile.Input) error {
+	if err := h.Post(ctx, in); err != nil {
+		return err
+	}
+	if list, ok := in.(reconcile.List); ok && list.More {
+		return h.Do(ctx, func(*reconcile.Reconciler) {})
+	}
+	return nil
+}
 
 // PostFromPeer is Post for inputs from a connection. It waits until the core takes the input, or the connection is done.
 // Connections that wait take turns, so that the flood of one does not delay the others. If done is nil, only ctx ends the
@@ -184,8 +198,12 @@ func (h *Runner) Run(ctx context.Context, handlers Handlers) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
+	var before sync.Once
 	for _, w := range h.watchers {
 		wg.Go(func() {
+			if h.cfg.BeforeApplications != nil && w.watch.Resource == kind.Applications {
+				before.Do(func() { h.cfg.BeforeApplications(ctx) })
+			}
 			if err := w.Run(ctx); errors.Is(err, ErrStoreRegressed) {
 				cancel(err)
 			}

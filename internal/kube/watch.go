@@ -29,6 +29,7 @@ type Watch struct {
 	Fields    string // field selector; not with Name
 	Metadata  bool   // only metadata is read
 	Part      bool   // other namespaces have their own watches, so its lists have only the objects of Namespace
+	Pages     bool   // its lists are passed on in pages, so that not all objects are in memory at once
 }
 
 // part returns the namespace of inputs, which is empty if the watch has everything that is read of its resource.
@@ -190,14 +191,8 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 	case <-w.relist: // this list answers it
 	default:
 	}
-	objects, revision, err := w.client.list(ctx, w.watch)
+	revision, err := w.list(ctx)
 	if err != nil {
-		return err
-	}
-	if err := w.checkRevision(revision); err != nil {
-		return err
-	}
-	if err := w.sink(ctx, reconcile.List{Resource: w.watch.Resource, Namespace: w.watch.part(), Objects: objects, Revision: ParseResourceVersion(revision)}); err != nil {
 		return err
 	}
 	w.listed = true
@@ -229,6 +224,24 @@ func (w *Watcher) listAndWatch(ctx context.Context, watching func()) error {
 		w.log.DebugContext(ctx, "Watch interrupted", "error", err)
 		pause.Wait(ctx, retryAfter(err))
 	}
+}
+
+// list passes a list to the sink, and returns its revision.
+func (w *Watcher) list(ctx context.Context) (revision string, err error) {
+	in := reconcile.List{Resource: w.watch.Resource, Namespace: w.watch.part()}
+	return w.client.pages(ctx, w.watch, func(p listPage) error {
+		in.Objects = append(in.Objects, p.objects...)
+		if p.more && !w.watch.Pages {
+			return nil
+		}
+		if err := w.checkRevision(p.revision); err != nil {
+			return err
+		}
+		in.Revision, in.More = ParseResourceVersion(p.revision), p.more
+		err := w.sink(ctx, in)
+		in.Objects, in.Continues = nil, true
+		return err
+	}, func() { in.Objects, in.Continues = nil, false })
 }
 
 // resumeWatch watches from a revision on. After a failure it first checks that the store did not regress: a restored

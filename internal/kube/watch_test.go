@@ -207,6 +207,42 @@ func TestRevision_UsesAPermittedResource(t *testing.T) {
 	}
 }
 
+// A watch with Pages passes on each page. If the continue token expires, the list begins again.
+func TestWatcher_Pages(t *testing.T) {
+	expired := false
+	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {
+		switch more := r.URL.Query().Get("continue"); {
+		case isWatch(r):
+			<-r.Context().Done()
+		case more == "" && expired: // without pages
+			fmt.Fprint(w, listBody("6", "", project("a", "1"), project("b", "2"), project("c", "3")))
+		case more == "":
+			fmt.Fprint(w, listBody("5", "second", project("a", "1"), project("b", "2")))
+		case more == "second" && !expired:
+			expired = true
+			fmt.Fprint(w, listBody("5", "third", project("c", "3")))
+		default:
+			refuse(w, http.StatusGone)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	inputs := make(chan string, 10)
+	w := NewWatcher(c, Watch{Resource: kind.AppProjects, Namespace: "argocd", Pages: true}, func(_ context.Context, in reconcile.Input) error {
+		list := in.(reconcile.List)
+		inputs <- fmt.Sprintf("%d at %d, continues: %v, more: %v", len(list.Objects), list.Revision, list.Continues, list.More)
+		return nil
+	}, slog.New(slog.DiscardHandler), func() float64 { return 0 })
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.Run(ctx) }()
+	for _, want := range []string{"2 at 5, continues: false, more: true", "1 at 5, continues: true, more: true", "3 at 6, continues: false, more: false"} {
+		if got := <-inputs; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	cancel()
+	<-done
+}
+
 // With permission to list but not to watch, the watcher must not list and log in a loop, and the resource is unreadable.
 func TestWatcher_ForbiddenWatchIsUnreadable(t *testing.T) {
 	c := scripted(t, func(w http.ResponseWriter, r *http.Request) {

@@ -297,7 +297,7 @@ func (l *Live) Follow(in reconcile.Input) {
 			l.updateTarget(in.Ref.Namespace, in.Ref.Name)
 		}
 	case reconcile.List:
-		if in.Resource == kind.Applications {
+		if in.Resource == kind.Applications && !in.More {
 			l.rebuildTargets()
 		}
 	case reconcile.Register:

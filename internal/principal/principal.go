@@ -171,7 +171,8 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
 		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true, cfg.ApplicationNamespaces), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
-		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
+		BeforeApplications: func(ctx context.Context) { p.elsewhere.Begin(ctx) },
+		Namespaces:         kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
 	p.standbys = newStandbys(p)
 	p.registry = fleet.NewRegistry(fleet.RegistryConfig{Client: client, Namespace: cfg.Namespace, Mapping: cfg.Mapping, Namespaces: cfg.ApplicationNamespaces, Limits: cfg.Limits, ProxyAddress: cfg.ResourceProxy,

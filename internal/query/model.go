@@ -108,9 +108,9 @@ func (m *Model) Delete(key Key) {
 }
 
 // Keep removes all rows of a namespace that are not in keys. If namespace is empty, of all namespaces.
-func (m *Model) Keep(namespace string, keys map[Key]bool) {
+func (m *Model) Keep(namespace string, present func(Key) bool) {
 	for _, key := range slices.Collect(maps.Keys(m.at)) {
-		if (namespace == "" || key.Namespace == namespace) && !keys[key] {
+		if (namespace == "" || key.Namespace == namespace) && !present(key) {
 			m.Delete(key)
 		}
 	}

@@ -269,7 +269,7 @@ func TestWatch_ReportsChangesOfResult(t *testing.T) {
 	step(func() { m.Delete(Key{"a", "db"}); m.Delete(Key{"a", "db"}) }, "", "[{a db}]")
 	step(func() { m.Set(db); m.Delete(Key{"a", "db"}) }, "", "[]")
 	step(func() { m.Set(db); db.Health = "Healthy"; m.Set(db); db.Health = "Degraded"; m.Set(db) }, "a/db", "[]")
-	step(func() { m.Keep("a", map[Key]bool{{"a", "web"}: true}) }, "", "[{a db}]")
+	step(func() { m.Keep("a", func(k Key) bool { return k == Key{"a", "web"} }) }, "", "[{a db}]")
 }
 
 func watchFrom(t *testing.T, m *Model) string {
@@ -316,7 +316,7 @@ func TestModel_ReleasesTextsOfRemovedRows(t *testing.T) {
 	snapshot := m.Snapshot()
 	m.SetAgent(Key{"a", "web"}, "z")
 	m.Set(Application{Namespace: "a", Name: "web", Agent: "z", Images: []string{"x", "x"}, Labels: map[string]string{"k": "v"}})
-	m.Keep("", nil)
+	m.Keep("", func(Key) bool { return false })
 	if len(m.texts) != 0 || m.Len() != 0 || len(m.at) != 0 {
 		t.Errorf("%d texts, %d rows, %d keys remain", len(m.texts), m.Len(), len(m.at))
 	}

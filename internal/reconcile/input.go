@@ -25,12 +25,15 @@ type Deleted struct {
 	ID       uint64 // of a Read: its ID
 }
 
-// List is a complete and consistent list of a resource. Other cached objects are gone.
+// List is a complete and consistent list of a resource. Other cached objects are gone. It can come in pages: then it is
+// complete with the last one.
 type List struct {
 	Resource  kind.Resource
 	Namespace string // if not empty, of this namespace only, which has its own watch
 	Objects   []*kind.Object
 	Revision  uint64
+	Continues bool // this page continues the one before
+	More      bool // another page follows
 }
 
 // Unreadable reports that a resource cannot be read, and why. It ends with the next List.

@@ -71,6 +71,8 @@ type objectQueue struct {
 	replaced   *kind.Object
 	staleSince engine.Time // since when the cached object is known to be stale; 0 if it is not
 	readID     uint64      // of the read that refreshes it; 0 if none yet
+	remembers  bool        // the write has a Remember
+	trust      storeTrust  // in it
 }
 
 // rereadAfter is how long the watch may take to show a change that a write conflicted with, before the object is read.
@@ -124,8 +126,8 @@ func (n *Reconciler) work(d *objectQueue) {
 		j := &d.jobs[0]
 		j.writes++
 		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open, Offline: dec.offline, MustStore: dec.mustStore}
-		if n.remembers(dec) {
-			write.Remember = new(n.Memory())
+		if d.remembers = n.remembers(dec); d.remembers {
+			write.Remember, d.trust = new(n.Memory()), n.storeTrust()
 		}
 		n.emit(write)
 	}
@@ -151,6 +153,9 @@ func (n *Reconciler) wrote(in WriteResult) {
 	}
 	delete(n.writing, in.ID)
 	d.writeID = 0
+	if d.remembers && in.Failure == nil {
+		n.recorded = d.trust
+	}
 	switch {
 	case in.Failure != nil && in.Failure.Stale:
 		n.stale(d)

@@ -77,6 +77,18 @@ const MaxDeletions = 1000
 
 const maxCommands = 256
 
+// storeTrust is what the next process must know of the hub's store before an object of it is written. Otherwise it could
+// trust the store of the hub before, which has not seen that object.
+type storeTrust struct {
+	uid       string
+	untrusted bool
+}
+
+func (n *Reconciler) storeTrust() storeTrust {
+	other, untrusted := n.syncs[""].peer.Other()
+	return storeTrust{other.UID, untrusted}
+}
+
 // remembers reports whether the next process must know of a write before it is done, and records what it must know.
 func (n *Reconciler) remembers(dec decision) bool {
 	if n.cfg.Side != kind.Spoke {
@@ -86,7 +98,7 @@ func (n *Reconciler) remembers(dec decision) bool {
 		n.commands.begun = withCommands(n.commands.begun, dec.begins)
 		return true
 	}
-	return dec.verb == Delete
+	return dec.verb == Delete || n.storeTrust() != n.recorded
 }
 
 // Memory returns what a spoke knows now.

@@ -130,16 +130,46 @@ func TestMemory_StalePrincipalDoesNotRestoreRemovedItem(t *testing.T) {
 	}
 }
 
-// Only removals cost a write of what is remembered; everything else leaves its
-// ownership annotation of the object itself.
-func TestMemory_OnlyRemovalsAreSavedImmediately(t *testing.T) {
+// The store of the hub is saved before the first object of it is written. After that only removals are saved at once:
+// everything else is recorded on the object itself.
+func TestMemory_OnlyStoreAndRemovalsAreSavedImmediately(t *testing.T) {
 	p := newPair(t, kind.Managed)
-	p.connect()
 	memory := p.remembered()
+	p.connect()
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	if memory.Store.UID != "h" {
+		t.Errorf("with the first object, remembered is %+v", *memory)
+	}
+	*memory = Memory{}
 	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	if memory.Store != (engine.Store{}) || memory.Seen != nil {
-		t.Errorf("remembered is %+v", *memory)
+		t.Errorf("then, remembered is %+v", *memory)
+	}
+}
+
+// A write that fails may not have saved the store, so the next one does.
+func TestMemory_StoreIsSavedAgainAfterAFailure(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	saved, fails := 0, true
+	p.hook = func(side kind.Side, w Write) bool {
+		if side != kind.Spoke || w.Remember == nil {
+			return false
+		}
+		if saved++; fails {
+			p.step(kind.Spoke, WriteResult{ID: w.ID, Failure: &Failure{Code: engine.Unavailable, Message: "no Lease"}})
+		}
+		return fails
+	}
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	if fails = false; saved == 0 {
+		t.Fatal("the first write does not save the store")
+	}
+	before := saved
+	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+	if saved == before {
+		t.Error("the write after a failure does not save the store")
 	}
 }
 

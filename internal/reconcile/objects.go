@@ -77,7 +77,8 @@ func (n *Reconciler) knownGone(ref kind.Ref, uid string, rev uint64) {
 	n.removed(ref, uid, rev, true)
 }
 
-// listed replaces the cached objects of a resource, or those in one namespace, by a consistent list.
+// listed replaces the cached objects of a resource, or those in one namespace, by a consistent list. The pages before the
+// last one only show objects, as a watch does.
 func (n *Reconciler) listed(in List) {
 	t := n.cache.tables[in.Resource]
 	if t == nil {
@@ -87,15 +88,26 @@ func (n *Reconciler) listed(in List) {
 	if p == nil {
 		return
 	}
-	present := make(map[objectName]bool, len(in.Objects))
-	still := map[string]bool{}
+	if !in.Continues {
+		p.listed = make(map[objectName]string, len(in.Objects))
+	} else if p.listed == nil {
+		return // the first pages are unknown, so that nothing can be concluded from missing objects
+	}
 	for _, o := range in.Objects {
-		if p.gone[o.UID()] {
-			still[o.UID()] = true // the list is older than the cache
-			continue
-		}
-		present[nameOf(o)] = true
+		p.listed[nameOf(o)] = o.UID()
 		n.observed(in.Resource, o)
+	}
+	if in.More {
+		return
+	}
+	present := p.listed
+	p.listed = nil
+	still := map[string]bool{}
+	for name, uid := range present {
+		if p.gone[uid] { // the list is older than the cache
+			still[uid] = true
+			delete(present, name)
+		}
 	}
 	p.gone = still
 	known := t.objects
@@ -106,7 +118,7 @@ func (n *Reconciler) listed(in List) {
 		}
 	}
 	for _, o := range sortedObjects(known) {
-		if !present[nameOf(o)] && revision(o) <= in.Revision {
+		if _, listed := present[nameOf(o)]; !listed && revision(o) <= in.Revision {
 			n.removed(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}

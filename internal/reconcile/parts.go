@@ -18,6 +18,9 @@ type part struct {
 	// gone has the UIDs of objects that are known to be gone before the watch reports it. Until then the watch may
 	// still report them as present.
 	gone map[string]bool
+
+	// listed has the UIDs of the objects in the pages of a list that is not complete yet. It is nil if there is none.
+	listed map[objectName]string
 }
 
 func newPart(reason string) *part { return &part{reason: reason, gone: map[string]bool{}} }

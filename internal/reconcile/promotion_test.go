@@ -76,6 +76,35 @@ func TestPromotion_HubUndoesNothing(t *testing.T) {
 	}
 }
 
+// An agent is killed right after it has written the first object of a promoted hub. Then the hub before is promoted again,
+// which has not received that object.
+func TestPromotion_AgentKilledAfterItsFirstWrite(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	first := p.hubObjects()
+
+	q := p.promote(2, uint64(p.stores[kind.Hub].rev))
+	q.connect()
+	memory := q.remembered()
+	q.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+	if q.spokeRevision("a") != "v2" {
+		t.Fatal("the promoted hub is not followed")
+	}
+
+	q.sides[kind.Hub].cfg.Generation, q.sides[kind.Hub].cfg.Predecessor = 3, engine.Store{}
+	again := q.restartWith(*memory, uint64(q.stores[kind.Hub].rev), first...)
+	again.hubStore = "h"
+	again.connect()
+	again.waitSeconds(70)
+	if got := again.spokeRevision("a"); got != "v2" {
+		t.Errorf("the hub that lacks the change has set %s", got)
+	}
+	if !again.sides[kind.Spoke].Memory().StoreUntrusted {
+		t.Errorf("its store is trusted; remembered was %+v", *memory)
+	}
+}
+
 func TestMemory_GenerationNeverGoesBack(t *testing.T) {
 	at := func(store, hub string, generation uint64) Memory {
 		return Memory{Store: engine.Store{UID: store, Revision: 5}, Generation: engine.HubGeneration{Hub: hub, Number: generation}}

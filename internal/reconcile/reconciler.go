@@ -111,6 +111,7 @@ type Reconciler struct {
 
 	credentialArrivals arrivals          // spoke
 	commands           commands          // spoke
+	recorded           storeTrust        // spoke: stored for the next process
 	policy             spokePolicy       // spoke
 	repositories       repositoryTracker // hub: repositories and their projects
 	placements         placements        // hub: Applications and their projects
@@ -153,6 +154,7 @@ func New(cfg Config) *Reconciler {
 	}
 	if cfg.Side == kind.Spoke {
 		n.commands = newCommands(cfg.KnownCommands)
+		n.recorded = storeTrust{cfg.KnownStore.UID, cfg.StoreUntrusted}
 		n.policy.deletions = withDeletions(slices.Clone(cfg.KnownDeletions))
 		n.credentialArrivals = arrivals{at: map[string]engine.Time{}, asked: map[kind.Ref]engine.Time{}}
 		n.syncs[""] = newAgentSync(n, Register{

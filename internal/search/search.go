@@ -55,6 +55,7 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	agents   map[string]kind.Agent // owned by the reconciler's goroutine
+	listed   reconcile.ListedNames // owned by the reconciler's goroutine
 	access   *access
 	requests *limiter
 	watches  *limiter
@@ -148,12 +149,14 @@ func (s *Server) Follow(in reconcile.Input) {
 }
 
 func (s *Server) list(in reconcile.List) {
-	keys := make(map[query.Key]bool, len(in.Objects))
 	for _, o := range in.Objects {
-		keys[query.Key{Namespace: o.Namespace(), Name: o.Name()}] = true
 		s.observe(o)
 	}
-	s.change(func(m *query.Model) { m.Keep(in.Namespace, keys) })
+	if present := s.listed.Add(in); present != nil {
+		s.change(func(m *query.Model) {
+			m.Keep(in.Namespace, func(k query.Key) bool { return present[[2]string{k.Namespace, k.Name}] })
+		})
+	}
 }
 
 func (s *Server) observe(o *kind.Object) {

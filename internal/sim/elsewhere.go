@@ -16,16 +16,19 @@ import (
 func (w *world) announceElsewhere() {
 	w.after(engine.Time(2+w.elsewhere.IntN(20))*second, w.announceElsewhere)
 	for _, p := range w.principals {
-		if !p.up || w.now < p.pausedUntil {
-			continue
+		if p.up && w.now >= p.pausedUntil {
+			p.announceElsewhere()
 		}
-		agents := map[string]bool{}
-		for _, s := range w.spokes {
-			wrong := w.faulty && w.elsewhere.IntN(100) < 40
-			agents[s.agent.Name] = wrong || p.superseded(s.agent.Name, engine.Epoch{})
-		}
-		p.step(reconcile.Elsewhere{Agents: agents})
 	}
+}
+
+func (p *process) announceElsewhere() {
+	agents := map[string]bool{}
+	for _, s := range p.w.spokes {
+		wrong := p.w.faulty && p.w.elsewhere.IntN(100) < 40
+		agents[s.agent.Name] = wrong || p.superseded(s.agent.Name, engine.Epoch{})
+	}
+	p.step(reconcile.Elsewhere{Agents: agents})
 }
 
 // readApplications executes a ReadApplications of the Reconciler. The answer can be late.

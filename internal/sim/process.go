@@ -366,6 +366,9 @@ func (p *process) startPrincipal() {
 	for _, s := range p.w.spokes {
 		p.register(s)
 	}
+	if p.w.shape.elsewhere { // before anything is read
+		p.announceElsewhere()
+	}
 	p.step(reconcile.FleetRecord{}) // there are too few agents for a hold of many
 	p.step(reconcile.FleetOthers{})
 }

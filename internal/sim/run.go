@@ -30,6 +30,7 @@ func run(seed Seed, m mutant, trace func(string)) (result Result) {
 	sh := drawShape(rng)
 	sh.watchByNamespace = sh.mapping == kind.ByNamespace && seeded(seed.Number, 3).IntN(100) < 30
 	sh.elsewhere = seeded(seed.Number, 4).IntN(100) < 50
+	sh.pages = seeded(seed.Number, 7).IntN(100) < 50
 	from := plannedActions()
 	if seed.hasTwoHubs() {
 		sh.withTwoHubs()
@@ -62,6 +63,9 @@ func (w *world) runPlan(plan []action, sh shape) {
 	}
 	if sh.hubLease {
 		w.seen["Lease of two hubs"] = true
+	}
+	if sh.pages {
+		w.seen["lists in pages"] = true
 	}
 	w.begin()
 	w.populate()

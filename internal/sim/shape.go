@@ -31,6 +31,7 @@ type shape struct {
 	steady      bool // no randomness, for scenarios with recorded output
 
 	elsewhere        bool // principals do not keep the content of Applications of agents with sessions elsewhere
+	pages            bool // lists of Applications come in pages
 	watchByNamespace bool // principals watch Applications in each namespace by itself
 }
 

@@ -123,9 +123,23 @@ func (r *reflector) list() {
 		}
 		r.frontier = rev
 		objects = r.p.w.mutant.listed(r.p, objects)
-		r.p.step(reconcile.List{Resource: r.resource, Namespace: r.namespace, Objects: objects, Revision: rev})
-		r.follow(rev)
+		r.pass(reconcile.List{Resource: r.resource, Namespace: r.namespace, Objects: objects, Revision: rev})
 	})
+}
+
+// pass passes a list to the Reconciler, and then watches. Applications come in pages, with other inputs in between.
+func (r *reflector) pass(in reconcile.List) {
+	if count := len(in.Objects); r.p.w.shape.pages && r.resource == kind.Applications && count > 1 && r.p.w.pages.IntN(3) > 0 {
+		first := in
+		first.Objects, first.More = in.Objects[:1+r.p.w.pages.IntN(count-1)], true
+		r.p.step(first)
+		in.Objects, in.Continues = in.Objects[len(first.Objects):], true
+		r.listing = true
+		r.p.later(engine.Time(r.p.w.pages.IntN(300)), func() { r.listing = false; r.pass(in) })
+		return
+	}
+	r.p.step(in)
+	r.follow(in.Revision)
 }
 
 // follow watches from a revision on.

@@ -15,6 +15,7 @@ type world struct {
 	rng  *rand.Rand // chance, apart from what the plan has drawn
 
 	elsewhere *rand.Rand // chance in elsewhere.go, so that other seeds stay as they are
+	pages     *rand.Rand // chance of pages of lists
 	shape     shape
 	mutant    mutant
 
@@ -85,7 +86,7 @@ func (s *spoke) managed() bool { return s.agent.Mode == kind.Managed }
 
 // newWorld builds what is there before anything happens.
 func newWorld(seed uint64, sh shape) *world {
-	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), elsewhere: seeded(seed, 5), seen: map[string]bool{}, shown: map[string]*engine.Held{}}
+	w := &world{seed: seed, shape: sh, rng: seeded(seed, 2), elsewhere: seeded(seed, 5), pages: seeded(seed, 8), seen: map[string]bool{}, shown: map[string]*engine.Held{}}
 	w.ledger = newLedger(w)
 	w.hub = newCluster(w, "hub", "argocd")
 	w.hub.hub = true

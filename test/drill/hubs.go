@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
@@ -118,17 +119,20 @@ func (d *drill) failovers() []fault {
 	return []fault{
 		failover("the active hub is killed, and the standby is promoted", d.killHub),
 		failover("the active hub is separated, and the standby is promoted", d.separateHub),
-		{"the hubs are switched", func(ctx context.Context) (func(context.Context) error, error) {
-			if err := d.received(ctx); err != nil {
-				return nil, err
-			}
-			if err := d.product.Hubs.Switch(ctx, d.active, d.standby()); err != nil {
-				return nil, err
-			}
-			d.active = d.standby()
-			return nothing, d.serving(ctx)
-		}},
+		{"the hubs are switched", func(ctx context.Context) (func(context.Context) error, error) { return nothing, d.switchHubs(ctx) }},
 	}
+}
+
+// switchHubs makes the standby the active hub, as users do for maintenance.
+func (d *drill) switchHubs(ctx context.Context) error {
+	if err := d.received(ctx); err != nil {
+		return err
+	}
+	if err := d.product.Hubs.Switch(ctx, d.active, d.standby()); err != nil {
+		return err
+	}
+	d.active = d.standby()
+	return d.serving(ctx)
 }
 
 // killHub kills the principal, the API server and etcd of a hub.
@@ -245,7 +249,7 @@ func (d *drill) rebuilt(ctx context.Context) error {
 	}
 	if d.active != hubName {
 		d.printf("the hubs are switched")
-		if _, err := d.failovers()[2].inject(ctx); err != nil {
+		if err := d.switchHubs(ctx); err != nil {
 			return err
 		}
 	}
@@ -301,7 +305,7 @@ func (d *drill) rebuilt(ctx context.Context) error {
 	return d.unchanged(ctx, before)
 }
 
-// unchanged checks that workload clusters have the same Applications as before.
+// unchanged checks that workload clusters have the same Applications with the same specs as before.
 func (d *drill) unchanged(ctx context.Context, before lists) error {
 	all, err := d.lists(ctx)
 	if err != nil {
@@ -312,6 +316,9 @@ func (d *drill) unchanged(ctx context.Context, before lists) error {
 			now := all[cluster][name]
 			if now == nil || now.GetUID() != u.GetUID() || now.GetDeletionTimestamp() != nil {
 				return fmt.Errorf("%s on %s was deleted or replaced", name, cluster)
+			}
+			if !equality.Semantic.DeepEqual(now.Object["spec"], u.Object["spec"]) {
+				return fmt.Errorf("the spec of %s on %s changed from %v to %v", name, cluster, u.Object["spec"], now.Object["spec"])
 			}
 		}
 	}

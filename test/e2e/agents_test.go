@@ -57,6 +57,7 @@ func skipAfterFailure(t *testing.T) {
 // TestAgentObjects follows two agents: one from before the Agent resource existed, and a declared one. Each step builds
 // on the one before.
 func TestAgentObjects(t *testing.T) {
+	t.Parallel()
 	whole := t
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	w := newEnv(t, setup{lab: l, flags: []string{"--require-registration"}, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})

@@ -67,6 +67,7 @@ func findLine[T any](t testing.TB, file, what string, match func(T) bool) (found
 // TestAuditLog_RecordsActionsOnBothSides checks the lines of commands, live writes, refusals and confirmations. It needs no
 // Argo CD.
 func TestAuditLog_RecordsActionsOnBothSides(t *testing.T) {
+	t.Parallel()
 	hubLog, spokeLog := filepath.Join(t.TempDir(), "hub.log"), filepath.Join(t.TempDir(), "spoke.log")
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Audited: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}}), flags: []string{"--audit-log", hubLog},
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: []string{"--enable-resource-proxy=true", "--resource-proxy-level", "all", "--resource-proxy-exec=false", "--audit-log", spokeLog}}}})

@@ -112,6 +112,7 @@ func TestSettings_ContradictionsAreRejectedAtStart(t *testing.T) {
 }
 
 func TestStart_WaitsForCluster(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	w := newEnv(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	t.Cleanup(w.close)

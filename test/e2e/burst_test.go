@@ -14,6 +14,7 @@ import (
 
 // TestBurst_LosesNoApplicationOrStatus needs no Argo CD. The test writes statuses faster than a controller would.
 func TestBurst_LosesNoApplicationOrStatus(t *testing.T) {
+	t.Parallel()
 	const apps, rounds = 300, 5
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})

@@ -152,6 +152,7 @@ func (h *twoHubs) permitted(t *testing.T) {
 // A standby has everything of the active hub. When that hub is lost, it takes over: nothing on workload clusters changes,
 // commands run once, and the old hub becomes the standby. Both principals have the permissions of the chart.
 func TestFailover_StandbyTakesOver(t *testing.T) {
+	t.Parallel()
 	h := newTwoHubs(t, twoHubsLab(t), nil)
 	// Bad input: a hub with an Application of its own.
 	h.second.ensureNamespace(t, "managed")
@@ -213,6 +214,7 @@ func (h *twoHubs) roles(t *testing.T, first, second string, generation int) {
 // the second one is lost. Nothing is deleted, and no command runs twice. In the third cluster, the hubs have the permissions
 // that docs/hubs.md describes.
 func TestFailover_StandbyTakesOverByItself(t *testing.T) {
+	t.Parallel()
 	l := twoHubsLab(t, "third")
 	flags := map[string][]string{}
 	kubectl := func(args ...string) {

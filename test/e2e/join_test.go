@@ -143,6 +143,7 @@ func secretData(t testing.TB, u *unstructured.Unstructured, key string) []byte {
 
 // TestAgentCertificate_JoinRenewRevoke follows a certificate from an empty hub and cluster to its revocation.
 func TestAgentCertificate_JoinRenewRevoke(t *testing.T) {
+	t.Parallel()
 	w, a := joinEnv(t)
 	for _, step := range []struct {
 		title string

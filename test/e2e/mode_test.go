@@ -31,6 +31,7 @@ func (a *agent) inMode(t *testing.T, w *testEnv, name, mode string, before func(
 // A managed agent becomes autonomous and managed again. Each Application has one owner at a time, and none is created or
 // deleted.
 func TestMode_ChangesWithoutLoss(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	w := newEnv(t, setup{lab: l, flags: []string{"--require-registration"}, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}}})
 	t.Cleanup(w.close)

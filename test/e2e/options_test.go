@@ -21,6 +21,7 @@ import (
 
 // TestPrincipal_Options runs a principal with all optional features. It needs no Argo CD.
 func TestPrincipal_Options(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true})
 	manifest, err := os.ReadFile("../../install/kustomize/principal/rbac-namespace-create.yaml")
 	if err != nil {
@@ -141,6 +142,7 @@ func (a *agent) behindLoadBalancer(t testing.TB) *atomic.Int32 {
 
 // TestRestoredAutonomousSpoke_DeletesNothingOnHub needs no Argo CD.
 func TestRestoredAutonomousSpoke_DeletesNothingOnHub(t *testing.T) {
+	t.Parallel()
 	w := own(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}}),
 		agents: []agentSetup{{name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	agent := w.autonomous()

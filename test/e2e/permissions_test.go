@@ -39,6 +39,7 @@ subjects: [{kind: ServiceAccount, name: argocd-agent-agent, namespace: argocd}]
 // TestAgent_MissingPermissionInOneNamespaceIsReported runs an agent that cannot read the Applications of its
 // namespaces, and later cannot write those of one. It needs no Argo CD.
 func TestAgent_MissingPermissionInOneNamespaceIsReported(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}}})
 	flags := []string{"--destination-based-mapping", "--allowed-namespaces", "teams,closed"}
 	w := newEnv(t, setup{lab: l, flags: flags, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed", flags: flags}}})

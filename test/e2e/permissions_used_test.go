@@ -34,6 +34,7 @@ var notSeen = map[string]string{
 
 // TestPrincipal_Permissions uses one bare lab for all parts.
 func TestPrincipal_Permissions(t *testing.T) {
+	t.Parallel()
 	w := newEnv(t, setup{lab: lab.New(t, lab.Options{Bare: true, Audited: true, Spokes: []lab.Spoke{{Name: "autonomous", Role: lab.Autonomous}}})})
 	t.Cleanup(w.close)
 	w.principal.args = onlySecrets(w.principal.args)

@@ -144,6 +144,7 @@ func written(t *testing.T, o object) string {
 }
 
 func TestRebuild_RestoresEveryObject(t *testing.T) {
+	t.Parallel()
 	h := newLostHub(t, setup{lab: lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{
 		{Name: "managed", Role: lab.Managed}, {Name: "second", Role: lab.Managed}, {Name: "autonomous", Role: lab.Autonomous}}}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "second", cluster: "second", mode: "managed"},
@@ -322,6 +323,7 @@ func workloads(t *testing.T, site *clusterClient, names ...string) map[string]st
 
 // Pods keep running while the hub is lost, rebuilt and confirmed: none is replaced or restarted.
 func TestRebuild_RestartsNoPod(t *testing.T) {
+	t.Parallel()
 	h := newLostHub(t, setup{lab: lab.New(t, lab.Options{}),
 		agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	managed, own := h.managed().spoke, h.autonomous().spoke

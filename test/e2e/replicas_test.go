@@ -66,6 +66,7 @@ func commandID(operation map[string]any) string {
 
 // TestPrincipalReplicas has two principal replicas for one hub, and an address that leads to either of them.
 func TestPrincipalReplicas(t *testing.T) {
+	t.Parallel()
 	w := newEnv(t, setup{lab: lab.New(t, lab.Options{Bare: true}), agents: []agentSetup{
 		{name: "managed", cluster: "managed", mode: "managed"}, {name: "autonomous", cluster: "autonomous", mode: "autonomous"}}})
 	t.Cleanup(w.close)

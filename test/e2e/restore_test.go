@@ -31,7 +31,30 @@ func simple(destination string) map[string]any {
 	return appSpec{repo: "https://git.example/x", destination: destination, namespace: "x"}.object()
 }
 
+// snapshotBeforeCommand returns a snapshot of the hub with a command that has not run. Then the command runs.
+func (w *testEnv) snapshotBeforeCommand(t *testing.T, onHub, onSpoke object) string {
+	t.Helper()
+	w.managed().freeze()
+	onHub.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
+	onHub.becomes(t, func(u *unstructured.Unstructured) error {
+		if operation, _, _ := unstructured.NestedMap(u.Object, "operation"); commandOf(operation) == "" {
+			return fmt.Errorf("the command has no ID yet")
+		}
+		return nil
+	})
+	snapshot := filepath.Join(t.TempDir(), "hub.db")
+	if err := w.hub.Snapshot(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	w.managed().thaw()
+	onSpoke.becomes(t, operating)
+	finishOperation(t, onSpoke)
+	onHub.becomes(t, noOperation, phase("Succeeded"))
+	return snapshot
+}
+
 func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	w := bareEnv(t, "managed")
 	spoke := w.managed().spoke
 	grow := func(from, to int) {
@@ -43,22 +66,7 @@ func TestRestoredHub_DeletesAndRepeatsNothing(t *testing.T) {
 	grow(0, 5)
 	commandedApp := w.hub.app("managed", "app-00")
 	commandedCopy := spoke.app(lab.ArgoCDNamespace, "app-00")
-	w.managed().freeze() // the command is on the hub and has not run
-	commandedApp.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
-	commandedApp.becomes(t, func(u *unstructured.Unstructured) error {
-		if !strings.Contains(fmt.Sprint(u.Object["operation"]), "argocd-agent/command") {
-			return fmt.Errorf("the command has no ID yet")
-		}
-		return nil
-	})
-	snapshot := filepath.Join(t.TempDir(), "hub.db")
-	if err := w.hub.Snapshot(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
-	w.managed().thaw()
-	commandedCopy.becomes(t, operating)
-	finishOperation(t, commandedCopy)
-	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	snapshot := w.snapshotBeforeCommand(t, commandedApp, commandedCopy)
 	grow(5, 12)
 	for i := range 100 { // the snapshot is older
 		commandedApp.patch(t, fmt.Sprintf(`{"metadata":{"labels":{"age":"%d"}}}`, i))
@@ -127,6 +135,7 @@ func knownHub(t *testing.T, spoke *clusterClient) (revision, mark uint64) {
 // The hub is restored while its agent is offline, and then writes past the revision that the agent knows. Only the history mark
 // shows the restore: nothing is deleted, and no command runs again, until a user confirms.
 func TestRestoredHub_HasWrittenPastWhatItsAgentKnows(t *testing.T) {
+	t.Parallel()
 	w := bareEnv(t, "managed")
 	spoke := w.managed().spoke
 	marked := func(after uint64) (mark uint64) { // a new session makes the hub record a mark
@@ -147,22 +156,7 @@ func TestRestoredHub_HasWrittenPastWhatItsAgentKnows(t *testing.T) {
 	}
 	before := marked(0)
 	commandedApp, commandedCopy := w.hub.app("managed", "first"), spoke.app(lab.ArgoCDNamespace, "first")
-	w.managed().freeze() // the command is in the snapshot and has not run
-	commandedApp.patch(t, `{"operation":{"initiatedBy":{"username":"admin"},"sync":{"revision":"abc"}}}`)
-	commandedApp.becomes(t, func(u *unstructured.Unstructured) error {
-		if operation, _, _ := unstructured.NestedMap(u.Object, "operation"); commandOf(operation) == "" {
-			return fmt.Errorf("the command has no ID yet")
-		}
-		return nil
-	})
-	snapshot := filepath.Join(t.TempDir(), "hub.db")
-	if err := w.hub.Snapshot(t.Context(), snapshot); err != nil {
-		t.Fatal(err)
-	}
-	w.managed().thaw()
-	commandedCopy.becomes(t, operating)
-	finishOperation(t, commandedCopy)
-	commandedApp.becomes(t, noOperation, phase("Succeeded"))
+	snapshot := w.snapshotBeforeCommand(t, commandedApp, commandedCopy)
 	for _, name := range []string{"late-1", "late-2", "late-3"} {
 		w.hub.app("managed", name).create(t, simple("managed"))
 		spoke.app(lab.ArgoCDNamespace, name).becomes(t)
@@ -245,6 +239,7 @@ func heldLines(log string) []string {
 }
 
 func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
+	t.Parallel()
 	whole := t
 	w := bareEnv(t, "managed", "spare")
 	w.hub.app("managed", "before").create(t, simple("managed"))
@@ -283,6 +278,7 @@ func TestClonedCluster_IsRefusedUntilConfirmed(t *testing.T) {
 }
 
 func TestTwoAgents_NewerSessionWins(t *testing.T) {
+	t.Parallel()
 	w := bareEnv(t, "managed")
 	first := w.managed()
 	second := w.addAgent(t, agentSetup{name: "managed", cluster: "managed", mode: "managed"})

@@ -127,6 +127,7 @@ func (w *testEnv) serveSearch(t *testing.T) (port string) {
 // TestSearch_ShowsOnlyWhatCallerMaySee has an administrator with a client certificate, a team that may see one agent, and
 // an account without rights. It needs no Argo CD.
 func TestSearch_ShowsOnlyWhatCallerMaySee(t *testing.T) {
+	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true, Spokes: []lab.Spoke{{Name: "managed", Role: lab.Managed}, {Name: "secret", Role: lab.Managed}}})
 	w := newEnv(t, setup{lab: l, agents: []agentSetup{{name: "managed", cluster: "managed", mode: "managed"}, {name: "secret", cluster: "secret", mode: "managed"}}})
 	t.Cleanup(w.close)

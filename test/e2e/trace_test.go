@@ -16,6 +16,7 @@ import (
 // TestTraces_ArriveAtCollector checks the traces of a session, of an Application on its way to a spoke, of its status
 // on the way back, and of a live access request. It needs no Argo CD.
 func TestTraces_ArriveAtCollector(t *testing.T) {
+	t.Parallel()
 	c, err := collector.Start(t.Context(), "127.0.0.1:0", nil)
 	if err != nil {
 		t.Fatal(err)
