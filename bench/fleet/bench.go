@@ -33,6 +33,10 @@ type bench struct {
 	faults *lab.FaultyAPI // proxy between principal and hub API server, if faults are injected
 	pprof  int            // port
 	bare   float64        // live bytes of a principal with all Applications and no agent
+	served float64        // live bytes of one principal that serves all agents; 0 if there was none
+
+	replicaSet *replicaSet // nil if there is only one principal so far
+
 	writes float64
 	wrote  time.Duration // time to write all Applications
 	number int           // number of the last change

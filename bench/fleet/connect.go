@@ -69,6 +69,11 @@ func (b *bench) fill(ctx context.Context) error {
 	if err := b.startPrincipal(ctx); err != nil {
 		return err
 	}
+	if b.fromStart {
+		if err := b.startReplicas(ctx); err != nil {
+			return err
+		}
+	}
 	var err error
 	if b.bare, err = living(ctx, b.pprof); err != nil {
 		return err

@@ -24,8 +24,9 @@ import (
 // settings are the options of a run.
 type settings struct {
 	agents, apps int
-	size         int // bytes that are added to the spec of each Application of the hub
-	principals   int // replicas
+	size         int  // bytes that are added to the spec of each Application of the hub
+	principals   int  // replicas
+	fromStart    bool // all replicas are started before the agents
 	runs         int
 	autonomous   float64       // share of agents, 0 to 1
 	rest         time.Duration // observation period at rest
@@ -56,6 +57,8 @@ order and prints a table with figures, their range and their targets. It also sa
   fleet -only hang,outage                       unresponsive agents, status 429, full etcd
   fleet -only hostile                           one agent that floods the principal
   fleet -principals 4 -only principals          agents spread over four principal replicas, and one is killed
+  fleet -principals 4 -only principals -from-start
+                                                four principal replicas from the start, and one is killed
   fleet -only freshness                         all agents lose their network; Applications show it
 
 Parts, for -only: ` + partNames + `.
@@ -77,6 +80,7 @@ func main() {
 	flag.IntVar(&s.apps, "apps", 10, "Applications of each agent")
 	flag.IntVar(&s.size, "size", 0, "bytes of Helm values that are added to each Application of the hub; real Applications are larger than those of the benchmark")
 	flag.IntVar(&s.principals, "principals", 1, "principal replicas; with more than one, the part principals runs")
+	flag.BoolVar(&s.fromStart, "from-start", false, "start all principal replicas before the agents, instead of one and then the others")
 	flag.IntVar(&s.runs, "runs", 1, "how often everything is done, each time with a new hub")
 	flag.Float64Var(&s.autonomous, "autonomous", 0, "share of the agents that are autonomous, 0 to 1")
 	flag.DurationVar(&s.rest, "rest", 2*time.Minute, "how long the fleet is watched at rest; agents send a beacon each minute")
@@ -138,6 +142,9 @@ func (s settings) check() error {
 	}
 	if s.agents < 1 || s.apps < 1 || s.apps > 100 || s.runs < 1 || s.principals < 1 {
 		return errors.New("there has to be an agent, 1 to 100 Applications of each, a principal, and a run")
+	}
+	if s.fromStart && (s.principals < 2 || s.only != "principals") {
+		return errors.New("-from-start needs several -principals and -only principals: other parts restart one principal")
 	}
 	for what, share := range map[string]float64{"-autonomous": s.autonomous, "-loss": s.linkProfile.Loss, "-rate": s.rate} {
 		if share < 0 || share > 1 {

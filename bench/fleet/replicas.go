@@ -45,14 +45,16 @@ func (s *service) dialer(dial func(ctx context.Context, network, address string)
 	}
 }
 
-// replicas scales the principal out while all agents are connected to the first replica, and kills the last replica.
-func (b *bench) replicas(ctx context.Context) error {
-	all, addresses, pprofs := []*product.Program{b.product.Principal}, []string{b.product.Address()}, []int{b.pprof}
-	before, err := living(ctx, b.pprof)
-	if err != nil {
-		return err
-	}
-	b.Add("principals: live memory of one that serves all agents", before/1e6, "MB")
+// replicaSet has all principal replicas.
+type replicaSet struct {
+	all       []*product.Program
+	addresses []string
+	pprofs    []int // ports
+}
+
+// startReplicas starts the other principal replicas. Agents that connect then get any of them.
+func (b *bench) startReplicas(ctx context.Context) error {
+	r := &replicaSet{[]*product.Program{b.product.Principal}, []string{b.product.Address()}, []int{b.pprof}}
 	for i := 1; i < b.principals; i++ {
 		port, err := b.lab.Port(ctx)
 		if err != nil {
@@ -62,21 +64,32 @@ func (b *bench) replicas(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		all, addresses, pprofs = append(all, p), append(addresses, address), append(pprofs, port)
+		r.all, r.addresses, r.pprofs = append(r.all, p), append(r.addresses, address), append(r.pprofs, port)
 	}
+	b.fleet.service.set(r.addresses...)
+	b.replicaSet = r
+	return nil
+}
+
+// scaleOut starts the other replicas while all agents are connected to the first one, and waits until they are spread.
+func (b *bench) scaleOut(ctx context.Context) error {
+	var err error
+	if b.served, err = living(ctx, b.pprof); err != nil {
+		return err
+	}
+	b.Add("principals: live memory of one that serves all agents", b.served/1e6, "MB")
 	requests, err := b.countRequests(ctx)
 	if err != nil {
 		return err
 	}
-	b.fleet.service.set(addresses...)
-	began := time.Now()
-	counts, err := b.spread(ctx, all)
-	if err != nil {
+	if err := b.startReplicas(ctx); err != nil {
 		return err
 	}
-	b.AtMost(b.scaled(300), fmt.Sprintf("%d principals, all agents on one: spread after", len(all)), time.Since(began).Seconds(), "s")
-	b.Add("principals: sessions of the replica with the most", slices.Max(counts), "")
-	b.Add("principals: sessions of the replica with the fewest", slices.Min(counts), "")
+	began := time.Now()
+	if _, err := b.spread(ctx); err != nil {
+		return err
+	}
+	b.AtMost(b.scaled(300), fmt.Sprintf("%d principals, all agents on one: spread after", b.principals), time.Since(began).Seconds(), "s")
 	moved, err := b.product.Principal.Metric(ctx, "argocd_agent_principal_agents_moved_total")
 	if err != nil {
 		return err
@@ -92,13 +105,32 @@ func (b *bench) replicas(ctx context.Context) error {
 		return err
 	}
 	b.Add("principals: writes at the API server for each agent that moved", (now.writes-requests.writes)/max(1, moved), "")
+	return nil
+}
+
+// replicas measures several principal replicas, and kills the last one.
+func (b *bench) replicas(ctx context.Context) error {
+	if b.replicaSet == nil {
+		if err := b.scaleOut(ctx); err != nil {
+			return err
+		}
+	}
+	counts, err := b.spread(ctx)
+	if err != nil {
+		return err
+	}
+	b.Add("principals: sessions of the replica with the most", slices.Max(counts), "")
+	b.Add("principals: sessions of the replica with the fewest", slices.Min(counts), "")
+	if err := b.waitAllInSync(ctx); err != nil {
+		return err
+	}
 	// After two minutes a replica drops the content of Applications of other replicas, of 500 agents in ten seconds.
-	if err := b.resting(ctx, all, 2*time.Minute+time.Duration(b.agents)*20*time.Millisecond); err != nil {
+	if err := b.resting(ctx, b.replicaSet.all, 2*time.Minute+time.Duration(b.agents)*20*time.Millisecond); err != nil {
 		return err
 	}
 	sum := 0.0
-	for i, p := range all {
-		alive, err := living(ctx, pprofs[i])
+	for i, p := range b.replicaSet.all {
+		alive, err := living(ctx, b.replicaSet.pprofs[i])
 		if err != nil {
 			return err
 		}
@@ -106,13 +138,15 @@ func (b *bench) replicas(ctx context.Context) error {
 		b.Add(fmt.Sprintf("principals: live memory of replica %d", i+1), alive/1e6, "MB")
 		b.Add(fmt.Sprintf("principals: memory of replica %d", i+1), float64(p.Status().Memory)/1e6, "MB RSS")
 	}
-	replicas, agents := float64(len(all)), float64(b.agents)
-	b.Add("principals: live memory that a replica saves for each agent of the others", (before-sum/replicas)/1e3/(agents-agents/replicas), "kB")
-	return b.killReplica(ctx, all, addresses, int(counts[len(all)-1]))
+	if replicas, agents := float64(len(counts)), float64(b.agents); b.served > 0 {
+		b.Add("principals: live memory that a replica saves for each agent of the others", (b.served-sum/replicas)/1e3/(agents-agents/replicas), "kB")
+	}
+	return b.killReplica(ctx, int(counts[len(counts)-1]))
 }
 
 // spread waits until no replica has more than its share of the agents by a sixth.
-func (b *bench) spread(ctx context.Context, all []*product.Program) (counts []float64, err error) {
+func (b *bench) spread(ctx context.Context) (counts []float64, err error) {
+	all := b.replicaSet.all
 	for {
 		counts = nil
 		total := 0.0
@@ -135,7 +169,8 @@ func (b *bench) spread(ctx context.Context, all []*product.Program) (counts []fl
 }
 
 // killReplica kills the last replica and changes Applications at the same time. Nothing may be lost.
-func (b *bench) killReplica(ctx context.Context, all []*product.Program, addresses []string, sessions int) error {
+func (b *bench) killReplica(ctx context.Context, sessions int) error {
+	all, addresses := b.replicaSet.all, b.replicaSet.addresses
 	last := len(all) - 1
 	requests, err := b.countRequests(ctx)
 	if err != nil {

@@ -74,6 +74,9 @@ func (c serverCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 			c.dedupLog.With(transport.HostOf(s.RemoteAddr().String()), err).Warn("Connection refused")
 			return nil, nil, err
 		}
+		if len(t.State.PeerCertificates) > 0 {
+			s.listener.addresses.Give(s.address)
+		}
 	}
 	return conn, authInfo{info, s}, nil
 }

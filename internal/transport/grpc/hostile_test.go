@@ -370,6 +370,15 @@ func TestListener_LimitsFailuresByAddress(t *testing.T) {
 		}
 		time.Sleep(addressInterval)
 		dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial}).next("connected")
+		for range 2 { // for the pause, and for the agent that has connected
+			fail()
+		}
+		if n := h.Counters().Refused()[refusedAddress]; n != 1 {
+			t.Errorf("an address with an agent: %d refused", n)
+		}
+		if fail(); h.Counters().Refused()[refusedAddress] != 2 {
+			t.Error("an agent gives back more than one")
+		}
 	})
 }
 

@@ -83,7 +83,8 @@ type listener struct {
 
 	// addresses limits connections by address that fail, or that no agent's rate permits. Each handshake costs CPU, so
 	// connections beyond this rate are closed before it. Agents with valid certificates do not use it up, because many
-	// of them may share one address.
+	// of them may share one address. Each of them gives one back, at most at its own rate: if thousands of agents connect
+	// at once, some handshakes take too long, and the others must not be refused for that.
 	addresses *ratelimit.Limiter
 	agents    *ratelimit.Limiter // connections by agent
 }

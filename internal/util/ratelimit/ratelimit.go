@@ -26,6 +26,14 @@ func New(interval time.Duration, burst int, now func() time.Time) *Limiter {
 // Take takes one from a key, or returns how long to wait for it.
 func (l *Limiter) Take(key string) (wait time.Duration) { return l.check(key, true) }
 
+// Give gives one back to a key.
+func (l *Limiter) Give(key string) {
+	i := maphash.String(l.seed, key) % uint64(len(l.slots))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slots[i] = l.slots[i].Add(-l.interval) // what is before now counts as now
+}
+
 // Wait returns how long to wait until Take succeeds.
 func (l *Limiter) Wait(key string) time.Duration { return l.check(key, false) }
 

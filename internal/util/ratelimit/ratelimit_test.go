@@ -23,3 +23,15 @@ func TestLimiter_RateRecovers(t *testing.T) {
 		t.Error("not exactly one more after the interval")
 	}
 }
+
+func TestLimiter_Give(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := New(time.Second, 2, func() time.Time { return now })
+	l.Give("a") // has no effect: nothing was taken
+	if l.Take("a") != 0 || l.Take("a") != 0 || l.Take("a") == 0 {
+		t.Error("not exactly two at once")
+	}
+	if l.Give("a"); l.Take("a") != 0 || l.Take("a") == 0 {
+		t.Error("not exactly one more after one was given back")
+	}
+}
