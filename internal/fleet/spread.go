@@ -38,6 +38,9 @@ const (
 
 	// Bounds of the agents that a round moves. A sixth each time spreads a fleet within five minutes.
 	leastMoved, mostMoved = 20, 500
+
+	// mostWaits bounds how many rounds are left out for agents that do not come back: a minute.
+	mostWaits = 6
 )
 
 // NewSpreader returns a Spreader. sessions returns the sessions of this replica.
@@ -49,11 +52,19 @@ func NewSpreader(replicas *Replicas, sessions func() []SpreadSession, log *slog.
 func (s *Spreader) Moved() uint64 { return s.moved.Load() }
 
 // Run spreads agents until ctx ends. If a load balancer sends agents back to the replica that they came from, rounds have
-// no effect, and the pauses between them grow.
+// no effect, and the pauses between them grow. While agents of the last round are not back, because the hub is busy, no others
+// are asked.
 func (s *Spreader) Run(ctx context.Context) error {
 	pause, before, asked := backoff.Backoff{Min: leaseRenewal, Max: longestSpreadPause}, 0, 0
+	sessions, waits := 0, 0
 	for backoff.Sleep(ctx, pause.Next()) {
-		excess := s.excess()
+		excess, total := s.excess(), s.total()
+		if missing := sessions - total; missing > max(leastMoved, asked/4) && waits < mostWaits {
+			waits++
+			pause.Reset()
+			continue
+		}
+		sessions, waits = total, 0
 		if excess == 0 || 4*(before-excess) >= asked { // with two replicas, half of the agents return
 			pause.Reset()
 		}
@@ -62,15 +73,20 @@ func (s *Spreader) Run(ctx context.Context) error {
 	return nil
 }
 
-// excess returns how many sessions this replica has beyond its share. It is 0 while the difference does not matter.
-func (s *Spreader) excess() int {
-	own, others := len(s.sessions()), s.replicas.sessionsOfOthers()
-	total := own
-	for _, n := range others {
+// total returns the number of sessions of all replicas.
+func (s *Spreader) total() int {
+	total := len(s.sessions())
+	for _, n := range s.replicas.sessionsOfOthers() {
 		total += n
 	}
-	share := (total + len(others)) / (len(others) + 1) // rounded up
-	if len(others) == 0 || own <= share+max(1, share/10) {
+	return total
+}
+
+// excess returns how many sessions this replica has beyond its share. It is 0 while the difference does not matter.
+func (s *Spreader) excess() int {
+	own, others := len(s.sessions()), len(s.replicas.sessionsOfOthers())
+	share := (s.total() + others) / (others + 1) // rounded up
+	if others == 0 || own <= share+max(1, share/10) {
 		return 0
 	}
 	return own - share

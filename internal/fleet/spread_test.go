@@ -57,7 +57,9 @@ func (h *spreadHub) connect(to int, used bool) {
 		i := slices.IndexFunc(h.sessions[to], func(s SpreadSession) bool { return s.Since.Equal(since) && s.Used == used })
 		h.sessions[to] = slices.Delete(h.sessions[to], i, i+1)
 		h.mu.Unlock()
-		h.connect(h.selects(to), used)
+		if next := h.selects(to); next >= 0 { // else it does not come back
+			h.connect(next, used)
+		}
 	}})
 }
 
@@ -97,6 +99,41 @@ func (h *spreadHub) run(renewals int) {
 			s.round(h.t.Context(), s.excess())
 		}
 	}
+}
+
+// start runs the first replica. elapse lets time pass in which Leases are renewed.
+func (h *spreadHub) start() (elapse func(time.Duration), stop func()) {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = h.spreaders[0].Run(ctx) })
+	elapse = func(d time.Duration) {
+		time.Sleep(time.Second) // not at the same time as Run
+		for range d / leaseRenewal {
+			h.renew()
+			time.Sleep(leaseRenewal)
+		}
+	}
+	return elapse, func() { cancel(); running.Wait() }
+}
+
+// Agents that were asked and do not come back show that the hub is busy. Then no others are asked, but not forever.
+func TestSpread_WaitsForTheLastRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSpreadHub(t, 600, 0)
+		h.selects = func(int) int { return -1 }
+		elapse, stop := h.start()
+		defer stop()
+		elapse(youngestMoved + 2*leaseRenewal)
+		first := h.spreaders[0].Moved()
+		elapse(50 * time.Second)
+		if after := h.spreaders[0].Moved(); first != 100 || after != first {
+			t.Errorf("%d agents were asked, and then %d more, although none came back", first, after-first)
+		}
+		elapse(40 * time.Second)
+		if after := h.spreaders[0].Moved(); after == first {
+			t.Error("agents that do not come back stop the spread")
+		}
+	})
 }
 
 // After a rollout or a scale-out one replica is empty. It gets its share, and then nothing moves any longer.
@@ -179,21 +216,11 @@ func TestSpread_GivesUpIfAgentsReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newSpreadHub(t, 100, 0)
 		h.selects = func(from int) int { return from }
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = h.spreaders[0].Run(ctx) })
-		elapse := func(d time.Duration) {
-			time.Sleep(time.Second) // not at the same time as Run
-			for range d / leaseRenewal {
-				h.renew()
-				time.Sleep(leaseRenewal)
-			}
-		}
+		elapse, stop := h.start()
 		elapse(time.Hour)
 		first := h.spreaders[0].Moved()
 		elapse(5 * time.Hour)
-		cancel()
-		running.Wait()
+		stop()
 		if more := h.spreaders[0].Moved() - first; first == 0 || more > 6*20 {
 			t.Errorf("%d agents moved in the first hour, %d in the next five", first, more)
 		}
