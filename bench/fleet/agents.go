@@ -133,10 +133,27 @@ func (f *fleet) stop(members ...*member) {
 	}
 }
 
+// maxConnecting bounds the agents that connect at the same time. All of them share the cores of this machine: with more, each
+// handshake takes so long that it is ended.
+const maxConnecting = 1000
+
+// startAll starts all agents, and returns when at most maxConnecting of them are not connected.
 func (f *fleet) startAll(ctx context.Context, server string) {
-	for _, m := range f.members {
+	for i, m := range f.members {
+		for f.notOpen(i) >= maxConnecting {
+			if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+				return
+			}
+		}
 		f.start(ctx, m, server)
 	}
+}
+
+// notOpen returns how many of the started agents are not connected.
+func (f *fleet) notOpen(started int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return started - len(f.open)
 }
 
 // report counts connected and synced agents. The goroutine of each agent's reconciler calls it.

@@ -89,10 +89,10 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	began := time.Now()
 	b.fleet.startAll(b.ctx, b.product.Address())
-	connected, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents })
-	if err != nil {
+	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
 		return err
 	}
+	connected := time.Since(began)
 	b.Add("empty spokes: all agents connected", connected.Seconds(), "s")
 	b.Add("empty spokes: agents connected per second", float64(b.agents)/connected.Seconds(), "/s")
 	if err := b.filled(ctx); err != nil {
