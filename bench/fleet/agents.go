@@ -187,8 +187,7 @@ func (f *fleet) ends() int {
 }
 
 // until waits until the expected numbers of agents are connected and in sync.
-func (f *fleet) until(ctx context.Context, what string, reached func(open, proven int) bool) (time.Duration, error) {
-	began := time.Now()
+func (f *fleet) until(ctx context.Context, what string, reached func(open, proven int) bool) error {
 	within := 10*time.Minute + time.Duration(len(f.members))*300*time.Millisecond
 	limit := time.NewTimer(within)
 	defer limit.Stop()
@@ -197,14 +196,14 @@ func (f *fleet) until(ctx context.Context, what string, reached func(open, prove
 		open, proven, changed := len(f.open), f.inSync, f.changed
 		f.mu.Unlock()
 		if reached(open, proven) {
-			return time.Since(began), nil
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return context.Cause(ctx)
 		case <-limit.C:
-			return 0, fmt.Errorf("%s: of %d agents %d are connected and %d in sync after %v", what, len(f.members), open, proven, within)
+			return fmt.Errorf("%s: of %d agents %d are connected and %d in sync after %v", what, len(f.members), open, proven, within)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	began := time.Now()
 	b.fleet.startAll(b.ctx, b.product.Address())
-	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
+	if err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
 		return err
 	}
 	connected := time.Since(began)
@@ -146,15 +146,15 @@ func (b *bench) cold(ctx context.Context) error {
 		return err
 	}
 	b.fleet.startAll(b.ctx, b.product.Address())
-	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open > 0 }); err != nil {
+	if err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open > 0 }); err != nil {
 		return err
 	}
 	wait := b.cpuProfile(ctx, "cold", 4*time.Second)
-	if _, err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
+	if err := b.fleet.until(ctx, "connect", func(open, _ int) bool { return open == b.agents }); err != nil {
 		return err
 	}
 	connected := time.Since(began)
-	if _, err := b.fleet.until(ctx, "compare", func(_, proven int) bool { return proven == b.agents }); err != nil {
+	if err := b.fleet.until(ctx, "compare", func(_, proven int) bool { return proven == b.agents }); err != nil {
 		return err
 	}
 	inSync := time.Since(began)
@@ -230,7 +230,7 @@ func (b *bench) killed(ctx context.Context) error {
 
 func (b *bench) killOnce(ctx context.Context) error {
 	b.product.Principal.Kill()
-	if _, err := b.fleet.until(ctx, "notice", func(open, _ int) bool { return open == 0 }); err != nil {
+	if err := b.fleet.until(ctx, "notice", func(open, _ int) bool { return open == 0 }); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -239,7 +239,7 @@ func (b *bench) killOnce(ctx context.Context) error {
 	}
 	pause(ctx, time.Second)
 	wait := b.cpuProfile(ctx, "killed", 10*time.Second)
-	if _, err := b.fleet.until(ctx, "come back", func(open, proven int) bool { return open == b.agents && proven == b.agents }); err != nil {
+	if err := b.fleet.until(ctx, "come back", func(open, proven int) bool { return open == b.agents && proven == b.agents }); err != nil {
 		return err
 	}
 	b.AtMost(b.scaled(15), "principal killed (-9) and started: all agents in sync", time.Since(began).Seconds(), "s")

@@ -188,7 +188,7 @@ func (b *bench) killReplica(ctx context.Context, sessions int) error {
 			return err
 		}
 	}
-	if _, err := b.fleet.until(ctx, "the agents of the killed replica are back", func(open, proven int) bool {
+	if err := b.fleet.until(ctx, "the agents of the killed replica are back", func(open, proven int) bool {
 		return b.fleet.closed-ended >= sessions && open == b.agents && proven == b.agents
 	}); err != nil {
 		return err

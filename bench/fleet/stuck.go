@@ -97,8 +97,7 @@ func (b *bench) addRatios(what string, during []time.Duration, well ...[]time.Du
 
 // waitAllInSync waits until all agents are connected and in sync.
 func (b *bench) waitAllInSync(ctx context.Context) error {
-	_, err := b.fleet.until(ctx, "all are well again", func(open, proven int) bool { return open == b.agents && proven == b.agents })
-	return err
+	return b.fleet.until(ctx, "all are well again", func(open, proven int) bool { return open == b.agents && proven == b.agents })
 }
 
 // others contains the measurements of undisturbed agents.
@@ -144,7 +143,7 @@ func (b *bench) blackholeLinks(ctx context.Context, some []*member) (err error) 
 		}
 		b.fleet.start(b.ctx, m, "")
 	}
-	if _, err := b.fleet.until(ctx, "connect through links", func(open, _ int) bool { return open == b.agents }); err != nil {
+	if err := b.fleet.until(ctx, "connect through links", func(open, _ int) bool { return open == b.agents }); err != nil {
 		return err
 	}
 	for _, m := range some {

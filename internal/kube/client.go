@@ -173,19 +173,14 @@ func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 	return rawjson.Text(b, "metadata", "resourceVersion"), err
 }
 
-// List returns the objects of a watch, not from a cache.
+// List returns the objects of a watch as of one revision, not from a cache. It reads them in pages.
 func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
-	objects, _, err := c.list(ctx, w)
-	return objects, err
-}
-
-// list reads all objects, in pages, as of one revision.
-func (c *Client) list(ctx context.Context, w Watch) (objects []*kind.Object, revision string, err error) {
-	revision, err = c.pages(ctx, w, func(p listPage) error { objects = append(objects, p.objects...); return nil }, func() { objects = nil })
+	var objects []*kind.Object
+	_, err := c.pages(ctx, w, func(p listPage) error { objects = append(objects, p.objects...); return nil }, func() { objects = nil })
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	return objects, revision, nil
+	return objects, nil
 }
 
 // listPage is a page of a list.

@@ -32,7 +32,7 @@ func (s Secrets) Get(ctx context.Context, name string) (*pki.Secret, error) {
 
 // List implements pki.Secrets.
 func (s Secrets) List(ctx context.Context, label string) ([]*pki.Secret, error) {
-	objects, _, err := s.Client.list(ctx, Watch{Resource: kind.Secrets, Namespace: s.Namespace, Selector: label})
+	objects, err := s.Client.List(ctx, Watch{Resource: kind.Secrets, Namespace: s.Namespace, Selector: label})
 	if err != nil {
 		return nil, err
 	}
