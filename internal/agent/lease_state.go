@@ -197,13 +197,13 @@ func (m *leaseState) atLeast(ctx context.Context, need reconcile.Memory) error {
 	m.neededMu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known.With(need).Equal(m.known) {
-		return nil
-	}
 	m.neededMu.Lock()
 	all := m.needed.With(need)
-	m.needed = reconcile.Memory{}
+	m.needed = reconcile.Memory{} // also if nothing is written: a user's acceptance may follow, and must not be undone
 	m.neededMu.Unlock()
+	if m.known.With(all).Equal(m.known) {
+		return nil
+	}
 	return m.write(ctx, all, false)
 }
 

@@ -254,6 +254,30 @@ func TestLeaseState_AcceptedStoreReplacesKnownState(t *testing.T) {
 	}
 }
 
+// What a write needed before a user accepted the restored hub does not count after it.
+func TestLeaseState_AcceptanceIsNotUndone(t *testing.T) {
+	l := &leases{}
+	m := l.recall(t)
+	untrusted := at(20, 5, 20)
+	untrusted.StoreUntrusted = true
+	if err := m.save(t.Context(), untrusted); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.atLeast(t.Context(), untrusted); err != nil { // known already
+		t.Fatal(err)
+	}
+	m.accepted.Store(true)
+	if err := m.save(t.Context(), at(7, 5, 7)); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.atLeast(t.Context(), at(9, 5, 9)); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.recall(t).known; got.StoreUntrusted || got.Store.Revision != 9 {
+		t.Errorf("known is %+v", got)
+	}
+}
+
 // A process may write without a session only while no later one has started: the later one may have had a session.
 func TestLeaseState_OnlyTheLatestProcessIsLatest(t *testing.T) {
 	l := &leases{}

@@ -111,7 +111,7 @@ func (l *liveAccess) applied(in reconcile.Input) {
 			l.setApplication(in.Ref.Namespace, in.Ref.Name, false)
 		}
 	case reconcile.List:
-		if in.Resource == kind.Applications {
+		if in.Resource == kind.Applications && !in.More {
 			l.resyncApplications()
 		}
 	}

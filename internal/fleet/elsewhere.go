@@ -34,7 +34,7 @@ const (
 	elsewhereInterval = 10 * time.Second
 
 	// beginTimeout bounds how long Agents and Leases that cannot be read delay the start.
-	beginTimeout = 10 * time.Second
+	beginTimeout = 30 * time.Second
 
 	// maxElsewhere bounds the agents whose Applications are reduced at once. It takes about 0.1 ms per agent with ten
 	// of them, and the reconciler does nothing else in that time.
@@ -48,7 +48,7 @@ func NewElsewhere(registry *Registry, replicas *Replicas, post func(context.Cont
 
 // Begin reports to the reconciler before it reads Applications, so that a replica of a large hub need not have the content
 // of all Applications in memory when it starts. With fewer than two other replicas it does nothing: after a rollout, most
-// agents of these come here.
+// agents of these come here. Leases of replicas that ended long ago do not count.
 func (e *Elsewhere) Begin(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()
@@ -59,12 +59,13 @@ func (e *Elsewhere) Begin(ctx context.Context) {
 			return // all content is kept at first
 		}
 	}
-	if len(e.replicas.Others()) < 2 {
+	fresh := e.replicas.renewedSince(time.Now().Add(-elsewhereAfter))
+	if len(fresh) < 2 {
 		return
 	}
 	now, agents := time.Now(), map[string]bool{}
 	for _, name := range e.registry.objectNames() {
-		if !e.replicas.Reports(name) {
+		if a, _ := e.registry.Agent(name); fresh.Has(a.Status.Principal) {
 			e.since[name], agents[name] = now.Add(-elsewhereAfter), true
 		}
 	}

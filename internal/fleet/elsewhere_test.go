@@ -68,7 +68,7 @@ func (h *elsewhereHub) pass(d time.Duration, alive ...string) {
 		for _, name := range alive {
 			h.revision++
 			lease := parsed(h.t, map[string]any{"metadata": map[string]any{"name": "lease-" + name, "namespace": "argocd", "resourceVersion": fmt.Sprint(h.revision),
-				"annotations": map[string]string{replicaAnnotation: name}}})
+				"annotations": map[string]string{replicaAnnotation: name}}, "spec": kube.LeaseSpec(name, leaseDuration)})
 			if err := h.replicas.Apply(h.t.Context(), reconcile.Observed{Resource: kube.Leases, Object: lease}); err != nil {
 				h.t.Fatal(err)
 			}
@@ -173,14 +173,15 @@ func TestElsewhere_FewAgentsAtOnce(t *testing.T) {
 // A replica that starts next to several others does not keep what they have. Next to one other it does: this may be a rollout.
 func TestElsewhere_Begin(t *testing.T) {
 	for name, test := range map[string]struct {
-		alive []string
-		want  []string
+		alive []string // replicas
+		want  []string // agents that are elsewhere
 	}{
-		"the first replica":    {nil, nil},
-		"a rollout of one":     {[]string{"there"}, nil},
-		"next to two others":   {[]string{"early", "there"}, []string{"lost-1", "there-1"}}, // the first one has the agents of the lost one
-		"Leases are not read":  {nil, nil},
-		"next to three others": {[]string{"lost", "other", "there"}, []string{"lost-1", "there-1"}},
+		"the first replica":     {nil, nil},
+		"a rollout of one":      {[]string{"there"}, nil},
+		"next to two others":    {[]string{"early", "there"}, []string{"there-1"}},
+		"Leases are not read":   {nil, nil},
+		"others ended long ago": {[]string{"there"}, nil},
+		"next to three others":  {[]string{"lost", "other", "there"}, []string{"lost-1", "there-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -200,6 +201,10 @@ func TestElsewhere_Begin(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				if name == "others ended long ago" {
+					h.pass(time.Second, "early", "lost")
+					time.Sleep(elsewhereAfter)
+				}
 				h.pass(time.Second, test.alive...)
 				e.Begin(t.Context())
 				h.expect("at the start", test.want...)
@@ -213,7 +218,7 @@ func TestElsewhere_Begin(t *testing.T) {
 				h.expect("then", test.want...)
 				h.connected("there-1", "here")
 				h.pass(30*time.Second, test.alive...)
-				h.expect("an agent comes here", "lost-1")
+				h.expect("an agent comes here", test.want[:len(test.want)-1]...)
 				cancel()
 				<-done
 			})

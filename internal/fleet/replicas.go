@@ -136,6 +136,20 @@ func (r *Replicas) Others() (addresses []string) {
 	return addresses
 }
 
+// renewedSince returns the other replicas that have renewed their Leases since a time, by their own clocks. A replica that has
+// just started does not know yet which of them are alive.
+func (r *Replicas) renewedSince(since time.Time) sets.Set[string] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := sets.New[string]()
+	for _, s := range r.seen {
+		if s.replica != r.self && kube.LeaseRenewed(s.lease).After(since) {
+			found.Insert(s.replica)
+		}
+	}
+	return found
+}
+
 func (r *Replicas) last(replica string) (leaseHeartbeat, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,15 +56,15 @@ func (s *Spreader) Moved() uint64 { return s.moved.Load() }
 // are asked.
 func (s *Spreader) Run(ctx context.Context) error {
 	pause, before, asked := backoff.Backoff{Min: leaseRenewal, Max: longestSpreadPause}, 0, 0
-	sessions, waits := 0, 0
+	sessions := 0
 	for backoff.Sleep(ctx, pause.Next()) {
-		excess, total := s.excess(), s.total()
-		if missing := sessions - total; missing > max(leastMoved, asked/4) && waits < mostWaits {
-			waits++
-			pause.Reset()
-			continue
+		for range mostWaits {
+			if missing := sessions - s.total(); asked == 0 || missing <= max(leastMoved, asked/4) || !backoff.Sleep(ctx, leaseRenewal) {
+				break
+			}
 		}
-		sessions, waits = total, 0
+		sessions = s.total()
+		excess := s.excess()
 		if excess == 0 || 4*(before-excess) >= asked { // with two replicas, half of the agents return
 			pause.Reset()
 		}

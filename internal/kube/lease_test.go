@@ -21,6 +21,9 @@ func TestLeaseSpec_IsRead(t *testing.T) {
 		if got, duration := LeaseHolder(o); got != holder || duration != 15*time.Second {
 			t.Errorf("holder %q, duration %v", got, duration)
 		}
+		if age := time.Since(LeaseRenewed(o)); age < 0 || age > time.Minute {
+			t.Errorf("renewed %v ago", age)
+		}
 		if null := string(o.Get("spec", "holderIdentity")) == "null"; null != (holder == "") {
 			t.Errorf("holder %q is written as %s", holder, o.Get("spec", "holderIdentity"))
 		}

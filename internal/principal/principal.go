@@ -171,7 +171,7 @@ func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, resta
 	})
 	p.runner = kube.NewRunner(client, kube.RunnerConfig{
 		Reconciler: p.reconciler, Watches: kube.KindWatches(cfg.Namespace, true, cfg.ApplicationNamespaces), Parallel: parallelWrites, PerAgent: writesPerAgent, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace, WriteLatency: p.writeLatency,
-		BeforeApplications: func(ctx context.Context) { p.elsewhere.Begin(ctx) },
+		BeforeApplications: p.beforeApplications,
 		Namespaces:         kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"},
 	})
 	p.standbys = newStandbys(p)
@@ -300,6 +300,18 @@ func (p *principal) start(start func(name string, run func(context.Context) erro
 func (p *principal) runReconciler(ctx context.Context) error {
 	return p.runner.Run(ctx, kube.Handlers{ToPeer: p.sessions.deliver, Report: p.report, RecordFleetHold: p.hold.Record, Applied: p.applied, Writing: p.live.Writing})
 }
+
+// beforeApplications waits for the settings of Argo CD, because a change of them begins anew with all agents.
+func (p *principal) beforeApplications(ctx context.Context) {
+	select {
+	case <-p.settingsRead:
+	case <-time.After(settingsTimeout):
+	case <-ctx.Done():
+	}
+	p.elsewhere.Begin(ctx)
+}
+
+const settingsTimeout = 10 * time.Second
 
 // waitForInitialSync blocks until the hub's objects, settings and blocklist have been read. Before that, an object that is
 // not known yet would look deleted, and a revoked certificate valid.

@@ -101,10 +101,22 @@ func (l *agentSync) inOneNamespace() bool {
 	return l.reconciler.cfg.Side == kind.Hub && (l.env.Agent.Mode == kind.Autonomous || l.env.Agent.Mapping == kind.ByNamespace)
 }
 
+// reduceAll reduces what could not be reduced before AppProjects were read.
+func (n *Reconciler) reduceAll() {
+	for _, l := range n.sortedSyncs() {
+		if l.elsewhere {
+			for _, o := range l.objects(kind.Applications) {
+				n.reduce(o)
+			}
+		}
+	}
+}
+
 // mayReduce reports whether no part of this replica needs the content of an Application: all its agents are elsewhere,
-// no job is about to change it, and no source hydrator is involved, which matters to other agents.
+// no job is about to change it, and no source hydrator is involved, which matters to other agents. Before AppProjects were
+// read, it may not be published yet.
 func (n *Reconciler) mayReduce(o *kind.Object) bool {
-	if !n.reduces || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
+	if !n.reduces || !n.cache.tables[kind.AppProjects].parts.read() || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
 		return false
 	}
 	syncs := n.affectedSyncs(kind.Applications, nil, o)

@@ -239,16 +239,30 @@ func (n *Reconciler) requeueOnFailure(ref kind.Ref) func(result) {
 	}
 }
 
+// unused reports whether no Application uses a project. While not all Applications can be read, that is unknown.
+func (n *Reconciler) unused(project string) bool {
+	return n.cache.tables[kind.Applications].parts.complete() && !n.cache.inUse(project)
+}
+
+// finalizeProjects calls finalizeProject for all projects.
+func (n *Reconciler) finalizeProjects() {
+	if t := n.cache.tables[kind.AppProjects]; t != nil && n.cfg.Side == kind.Hub && !n.isStandby() {
+		for _, o := range sortedObjects(t.objects) {
+			n.finalizeProject(o)
+		}
+	}
+}
+
 // finalizeProject removes the finalizers of a project that is being deleted on the hub and that no Application uses: no
 // controller on the hub does.
 func (n *Reconciler) finalizeProject(o *kind.Object) {
-	if !o.IsDeleting() || n.cache.inUse(o.Name()) || len(o.Finalizers()) == 0 {
+	if !o.IsDeleting() || !n.unused(o.Name()) || len(o.Finalizers()) == 0 {
 		return
 	}
 	ref := refOf(kind.AppProjects, o)
 	n.enqueue(ref, job{name: "finalizers", why: "remove finalizers of unused project",
 		decide: ifChanged(func(local *kind.Object) *kind.Object {
-			if !local.IsDeleting() || n.cache.inUse(local.Name()) {
+			if !local.IsDeleting() || !n.unused(local.Name()) {
 				return local
 			}
 			stripped, _ := kind.StripCascade(local)

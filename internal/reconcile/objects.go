@@ -132,8 +132,12 @@ func (n *Reconciler) listed(in List) {
 			}
 		}
 	}
-	if in.Resource == kind.AppProjects {
+	switch in.Resource {
+	case kind.AppProjects:
 		n.decideAll()
+		n.reduceAll()
+	case kind.Applications:
+		n.finalizeProjects()
 	}
 	n.retryDeferred() // without a list, nothing was requested
 	n.viewChanged(in.Resource, p)

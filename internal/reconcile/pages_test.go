@@ -84,26 +84,37 @@ func TestPages_ObjectIsGoneMeanwhile(t *testing.T) {
 	}
 }
 
-// A principal that starts keeps no content of agents that other replicas have.
+// A principal that starts keeps no content of agents that other replicas have. Before AppProjects are read, it does.
 func TestPages_AreReducedAtTheStart(t *testing.T) {
-	p := managedApp(t)
-	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
-	p.disconnect()
-	p.stopHub()
-	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
-	for i, page := range p.hubPages() {
-		p.step(kind.Hub, page)
-		if got := p.sides[kind.Hub].Reduced("w1"); got != i+1 {
-			t.Errorf("after page %d, %d Applications are without content", i+1, got)
-		}
-	}
-	p.lists(kind.Hub, Resources()...)
-	writes := p.writes
-	p.connect()
-	p.answer()
-	p.waitSeconds(60)
-	if !p.begun() || p.writes != writes {
-		t.Errorf("the session has begun: %v, writes: %d", p.begun(), p.writes-writes)
+	for name, projectsFirst := range map[string]bool{"AppProjects are read first": true, "AppProjects are read last": false} {
+		t.Run(name, func(t *testing.T) {
+			p := managedApp(t)
+			p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+			p.disconnect()
+			p.stopHub()
+			p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+			if projectsFirst {
+				p.lists(kind.Hub, kind.AppProjects)
+			}
+			for i, page := range p.hubPages() {
+				p.step(kind.Hub, page)
+				if got := p.sides[kind.Hub].Reduced("w1"); projectsFirst && got != i+1 || !projectsFirst && got > 0 {
+					t.Errorf("after page %d, %d Applications are without content", i+1, got)
+				}
+			}
+			p.lists(kind.Hub, kind.AppProjects)
+			if got := p.sides[kind.Hub].Reduced("w1"); got != 2 {
+				t.Errorf("at the end, %d Applications are without content", got)
+			}
+			p.lists(kind.Hub, Resources()...)
+			writes := p.writes
+			p.connect()
+			p.answer()
+			p.waitSeconds(60)
+			if !p.begun() || p.writes != writes {
+				t.Errorf("the session has begun: %v, writes: %d", p.begun(), p.writes-writes)
+			}
+		})
 	}
 }
 
@@ -123,5 +134,43 @@ func TestListedNames(t *testing.T) {
 	}
 	if got := page("w1", true, false, "y"); len(got) != 2 {
 		t.Errorf("%v", got)
+	}
+}
+
+// A principal that starts reads AppProjects first. A project that is being deleted stays until all Applications are known.
+func TestProject_IsKeptUntilApplicationsAreRead(t *testing.T) {
+	for name, used := range map[string]bool{"in use": true, "unused": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			project := kind.Ref{Resource: kind.AppProjects, Namespace: "argocd", Name: "team"}
+			p.stopHub()
+			p.lists(kind.Hub, Resources()...)
+			p.user(kind.Hub, project, `{"apiVersion":"argoproj.io/v1alpha1","kind":"AppProject","metadata":{"name":"team","namespace":"argocd"},"spec":{}}`)
+			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+			if used {
+				p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "team", "v1"))
+			}
+			p.stores[kind.Hub].objects[project] = object(t, deleting(t, string(p.stores[kind.Hub].objects[project].Raw())))
+			removed := 0
+			p.hook = func(side kind.Side, w Write) bool {
+				if side == kind.Hub && w.Ref == project {
+					removed++
+				}
+				return false
+			}
+			p.stopHub()
+			p.lists(kind.Hub, kind.AppProjects)
+			p.settle()
+			for _, page := range p.hubPages() {
+				if removed > 0 {
+					t.Fatal("the project is deleted before its Applications are known")
+				}
+				p.step(kind.Hub, page)
+			}
+			p.settle()
+			if used != (removed == 0) {
+				t.Errorf("%d writes to the project at the end", removed)
+			}
+		})
 	}
 }
