@@ -301,7 +301,7 @@ func (p *principal) runReconciler(ctx context.Context) error {
 	return p.runner.Run(ctx, kube.Handlers{ToPeer: p.sessions.deliver, Report: p.report, RecordFleetHold: p.hold.Record, Applied: p.applied, Writing: p.live.Writing})
 }
 
-// beforeApplications waits for the settings of Argo CD, because a change of them begins anew with all agents.
+// beforeApplications waits for the settings of Argo CD, because a change of them registers all agents again.
 func (p *principal) beforeApplications(ctx context.Context) {
 	select {
 	case <-p.settingsRead:

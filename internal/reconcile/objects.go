@@ -103,10 +103,9 @@ func (n *Reconciler) listed(in List) {
 	present := p.listed
 	p.listed = nil
 	still := map[string]bool{}
-	for name, uid := range present {
+	for _, uid := range present {
 		if p.gone[uid] { // the list is older than the cache
 			still[uid] = true
-			delete(present, name)
 		}
 	}
 	p.gone = still
