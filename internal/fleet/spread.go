@@ -39,7 +39,7 @@ const (
 	// Bounds of the agents that a round moves. A sixth each time spreads a fleet within five minutes.
 	leastMoved, mostMoved = 20, 500
 
-	// mostWaits bounds how many rounds are left out for agents that do not come back: a minute.
+	// mostWaits bounds how many renewals of the Lease a round waits for agents that do not come back: a minute.
 	mostWaits = 6
 )
 

@@ -6,6 +6,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
+// withApplications returns a connected pair with Applications.
+func withApplications(t *testing.T, names ...string) *pair {
+	t.Helper()
+	p := newPair(t, kind.Managed)
+	p.connect()
+	for _, name := range names {
+		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+	}
+	return p
+}
+
 // hubPages returns the Applications of the hub, one in each page.
 func (p *pair) hubPages() (pages []List) {
 	for _, r := range sortedRefs(p.stores[kind.Hub].objects) {
@@ -20,11 +31,7 @@ func (p *pair) hubPages() (pages []List) {
 
 // Nothing is missing until the last page has come.
 func TestPages_OnlyTheLastOneShowsWhatIsMissing(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	for _, name := range []string{"a", "b", "c"} {
-		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
-	}
+	p := withApplications(t, "a", "b", "c")
 	delete(p.stores[kind.Hub].objects, ref("w1", "b"))
 	pages := p.hubPages()
 	hub := p.sides[kind.Hub]
@@ -40,11 +47,7 @@ func TestPages_OnlyTheLastOneShowsWhatIsMissing(t *testing.T) {
 
 // A page alone says nothing of the others.
 func TestPages_WithoutTheFirst(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	for _, name := range []string{"a", "b"} {
-		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
-	}
+	p := withApplications(t, "a", "b")
 	p.step(kind.Hub, p.hubPages()[1])
 	if p.sides[kind.Hub].cache.get(ref("w1", "a")) == nil {
 		t.Error("an object of the first page is missing")
@@ -53,11 +56,7 @@ func TestPages_WithoutTheFirst(t *testing.T) {
 
 // A list that begins again forgets the pages before.
 func TestPages_BeginAgain(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	for _, name := range []string{"a", "b"} {
-		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
-	}
+	p := withApplications(t, "a", "b")
 	p.step(kind.Hub, p.hubPages()[0])
 	delete(p.stores[kind.Hub].objects, ref("w1", "a"))
 	p.step(kind.Hub, p.hubPages()[0])
@@ -68,11 +67,7 @@ func TestPages_BeginAgain(t *testing.T) {
 
 // An object is deleted after its page was read. The watch may still show it.
 func TestPages_ObjectIsGoneMeanwhile(t *testing.T) {
-	p := newPair(t, kind.Managed)
-	p.connect()
-	for _, name := range []string{"a", "b"} {
-		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
-	}
+	p := withApplications(t, "a", "b")
 	pages, hub := p.hubPages(), p.sides[kind.Hub]
 	old := p.stores[kind.Hub].objects[ref("w1", "a")]
 	p.step(kind.Hub, pages[0])
