@@ -84,7 +84,10 @@ func (r *replica) readRecordedAlias(it *replicaItem, in Observe) {
 	}
 	r.setAlias(it, in.Alias, in.Lossy)
 	it.checks = 0
-	if in.Lossy {
+	switch {
+	case in.Outdated: // recheck did not know it: the item had another alias then
+		r.endBy(it, r.peer.now+jitter(maxRecheckDelay, it.hash))
+	case in.Lossy:
 		r.endBy(it, r.peer.now+jitter(maxLossyLifetime, it.hash))
 	}
 }

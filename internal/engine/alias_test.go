@@ -158,6 +158,27 @@ func TestAlias_EndedStaysEnded(t *testing.T) {
 	}
 }
 
+// An alias that was recorded under another CRD is checked soon, also if it is seen after the CRD was reported as changed: another
+// item had another alias then.
+func TestAlias_OutdatedIsCheckedSoon(t *testing.T) {
+	w := pruned(t, "a")
+	r := w.agent.peer.replicas["application"]
+	it := r.get(Key{Name: "a"})
+	r.setAlias(it, Alias{}, false)
+	it.want = Version{}
+	w.agent.store.prune["application"] = ""
+	in := w.agent.store.inputFor("application", it.key).(Observe)
+	in.Outdated = true
+	w.agent.do(in)
+	if !it.aliasActive() {
+		t.Error("the alias does not count until it is checked")
+	}
+	w.wait(maxRecheckDelay + 5*Second)
+	if got := w.stored("a"); got != "v1+x" || w.lossy() != 0 {
+		t.Errorf("stored is %q, %d lossy", got, w.lossy())
+	}
+}
+
 // Two versions may be stored as the same. The one that was learnt just now is not recorded yet when the object is seen
 // with the older one.
 func TestAlias_OlderDoesNotReplaceNewer(t *testing.T) {

@@ -56,8 +56,9 @@ type Config struct {
 	// Mappings (agent) are those that it supports. The hub's registration decides. If nil, it has no meaning for this agent.
 	Mappings []string
 
-	// Hello (agent) or Welcome (hub) is sent with epoch, store, clock and negotiated versions filled in.
-	Hello   Hello
+	// Hello (agent) or Welcome (hub) is sent with epoch, store, clock and negotiated versions filled in. Hello is a pointer,
+	// because a hub has thousands of Peers and none of them needs it.
+	Hello   *Hello
 	Welcome Welcome
 
 	// KnownCluster (hub) is the cluster UID registered for this agent, if any.
@@ -73,6 +74,8 @@ type Config struct {
 	KnownGeneration HubGeneration
 	// FormerGenerations (agent) are the latest generations of other hubs that earlier processes followed before.
 	FormerGenerations []HubGeneration
+	// KnownRemovals (agent) are replicas that earlier processes have deleted for the hub.
+	KnownRemovals []Removal
 	// OneHub (agent) means that all addresses of the hub must lead to hubs of one identity.
 	OneHub bool
 
@@ -87,7 +90,7 @@ type Tuning struct {
 	AskPrefixes           int  // prefixes in one message
 	MaxItems              int  // items in a scope that a peer fills
 	MaxBytes              int  // content bytes that this side stores for a scope that a peer fills
-	MaxTombstones         int  // explicit deletions remembered for a disconnected peer
+	MaxTombstones         int  // explicit deletions remembered for a disconnected peer, the latest
 	Beacon                Time // between two beacons
 	Resend                Time // until an unacknowledged item is sent again
 	PeerTimeout           Time // of a silent peer with unacknowledged items, until the session is closed

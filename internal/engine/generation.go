@@ -13,6 +13,10 @@ import (
 // one hub at a time writes to it. A process of the agent that has not seen the newer generation does not overwrite what
 // another process wrote for it: each object records the generation that it came from.
 //
+// Two hubs with one identity and generation, and different stores, are not a promotion: for example a hub that was restored
+// into a new cluster while the former one still runs. An agent with several addresses stays with the hub that it follows. An
+// agent with one address follows the new hub, whose store is untrusted until a user confirms it.
+//
 // An agent that gets a hub of another identity remembers the generation of the former one. A new hub that takes the place of a
 // lost one needs it, because it must have a later generation: see reconcile.ReplicaPage.
 //
@@ -29,6 +33,14 @@ type HubGeneration struct {
 	// Since is the generation from which on the agent has followed the store of the hub without another store in between: a
 	// hub that is demoted and promoted again keeps its store. If 0, it is Number.
 	Since uint64
+
+	Store string // UID of its store; empty if unknown
+}
+
+// isOtherStore reports whether a hub has the same identity and generation, and another store. Then two hubs claim to be active,
+// because a promotion increases the generation.
+func (g HubGeneration) isOtherStore(m Welcome) bool {
+	return g.Store != "" && g.is(m.Generation()) && g.Store != m.Store.UID
 }
 
 // since returns the first generation of the store.
@@ -50,7 +62,11 @@ func (g HubGeneration) Follow(m Welcome, known Store) HubGeneration {
 
 // Newer returns the later of two generations, or the other one if it is of another hub.
 func (g HubGeneration) Newer(other HubGeneration) HubGeneration {
-	if other.Hub == "" || other.Hub == g.Hub && (other.Number < g.Number || other.Number == g.Number && other.Since == 0) {
+	switch {
+	case other.Hub == "" || other.Hub == g.Hub && other.Number < g.Number:
+		return g
+	case other.is(g):
+		g.Since, g.Store = cmp.Or(other.Since, g.Since), cmp.Or(other.Store, g.Store)
 		return g
 	}
 	return other
@@ -75,6 +91,7 @@ func MergeGenerations(current HubGeneration, known ...HubGeneration) (HubGenerat
 			g = g.Newer(former[i])
 			former = slices.Delete(former, i, i+1)
 		}
+		g.Store = ""
 		former = append(former, g)
 	}
 	return current, former[max(0, len(former)-maxFormerHubs):]
@@ -82,7 +99,7 @@ func MergeGenerations(current HubGeneration, known ...HubGeneration) (HubGenerat
 
 // Generation returns the generation of the hub. A hub of an older release has none and was never promoted.
 func (m Welcome) Generation() HubGeneration {
-	return HubGeneration{Hub: m.PrincipalUID, Number: max(1, m.HubGeneration)}
+	return HubGeneration{Hub: m.PrincipalUID, Number: max(1, m.HubGeneration), Store: m.Store.UID}
 }
 
 // successor is a store that continues one that the agent knew.
@@ -94,10 +111,18 @@ type successor struct {
 	begun bool   // the items have been checked
 }
 
+// IsOtherHub reports whether a hub is another one than that of this generation. An agent with several addresses does not
+// follow it.
+func (g HubGeneration) IsOtherHub(m Welcome) bool {
+	return g.Hub != "" && g.Hub != m.PrincipalUID || g.isOtherStore(m)
+}
+
 // wrongHub returns why the agent does not follow a hub, or OK.
 func (p *Peer) wrongHub(m Welcome) (Code, string) {
 	known, now := p.generation, m.Generation()
 	switch {
+	case p.cfg.OneHub && known.isOtherStore(m):
+		return WrongHub, fmt.Sprintf("two hubs claim to be active with generation %d: this agent follows the one with store %s, and this address leads to store %.64q; the hub that should be active needs the next generation: demote both with `argocd-agentctl hub demote`, and promote that one with `argocd-agentctl hub promote --accept-loss`", now.Number, known.Store, m.Store.UID)
 	case known.Hub != "" && known.Hub != now.Hub && p.cfg.OneHub:
 		return WrongHub, fmt.Sprintf("this agent belongs to hub %s, and this address leads to hub %.64q; remove the address from --server-address, or set only this one to change the hub", known.Hub, now.Hub)
 	case now.Number < p.LatestGeneration(now.Hub):
@@ -138,7 +163,7 @@ func (p *Peer) continueStore() {
 			it.suspect = r.outlives(it)
 		}
 	}
-	if p.readAll() && p.suspects() == 0 {
+	if p.readAll() && p.suspects() == 0 && p.unreceivedRemovals() == 0 {
 		p.trustStore()
 		p.emit(Event{Type: StoreContinued, Store: p.other})
 	}

@@ -80,18 +80,91 @@ func TestGeneration_AllAddressesLeadToOneHub(t *testing.T) {
 	l.expect(l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: hubStore}), "event Opened")
 }
 
+// Two hubs with the same identity and generation claim to be active. An agent with several addresses stays with the one that it
+// follows. A later generation, and an agent with one address, are as before.
+func TestGeneration_TwoHubsOfOneGeneration(t *testing.T) {
+	first := Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: hubStore}
+	second := Welcome{PrincipalUID: hubIdentity, HubGeneration: 1, Store: promotedStore}
+	follower := func(t *testing.T, cfg Config) *peerHarness {
+		t.Helper()
+		l := newReplicaSide(t, Mirror, cfg)
+		l.expect(l.welcome(first), "event Opened")
+		l.close()
+		return l
+	}
+	restarted := func(t *testing.T, l *peerHarness, oneHub bool) *peerHarness {
+		t.Helper()
+		known, untrusted := l.peer.Other()
+		return newReplicaSide(t, Mirror, Config{KnownStore: known, StoreUntrusted: untrusted, KnownGeneration: l.peer.Generation(), OneHub: oneHub})
+	}
+	t.Run("is refused", func(t *testing.T) {
+		l := follower(t, Config{OneHub: true})
+		for name, process := range map[string]*peerHarness{"one process": l, "the next process": restarted(t, l, true)} {
+			before := process.peer.Generation()
+			process.expectNone(process.welcome(second), "event Opened")
+			process.session++
+			epoch := Epoch{Incarnation: 1, Attempt: process.session}
+			process.step(Connected{Session: process.session, Epoch: epoch, Store: agentStore})
+			m := second
+			m.Epoch, m.Protocol, m.Projection = epoch, ProtocolMax, ProjectionMax
+			process.step(Received{process.session, m})
+			bye, ok := process.last[0].(Send).Message.(Bye)
+			if !ok || bye.Code != WrongHub || !strings.Contains(bye.Message, hubStore.UID) || !strings.Contains(bye.Message, promotedStore.UID) || !strings.Contains(bye.Message, "argocd-agentctl hub promote") {
+				t.Errorf("%s: the hub gets %+v", name, process.last[0])
+			}
+			if process.peer.Generation() != before || process.peer.Status().StoreHoldID != "" {
+				t.Errorf("%s: the agent knows %+v, before %+v", name, process.peer.Generation(), before)
+			}
+			process.expect(process.welcome(first), "event Opened")
+			process.close()
+			next := promoted(100)
+			process.expect(process.welcome(next), "event StoreContinued")
+		}
+	})
+	t.Run("another process has followed a hub", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
+		l.step(Remembered{Store: hubStore, Generation: HubGeneration{Hub: hubIdentity, Number: 1, Store: hubStore.UID}})
+		l.expectNone(l.welcome(second), "event Opened")
+	})
+	t.Run("an agent with one address holds", func(t *testing.T) {
+		l := follower(t, Config{})
+		l.expect(l.welcome(second), "event HoldStarted")
+		l.expect(l.receive(Confirm{ID: l.peer.Status().StoreHoldID}), "event StoreAccepted")
+		next := restarted(t, l, true)
+		next.expect(next.welcome(second), "event Opened")
+	})
+	t.Run("the store of the generation is unknown", func(t *testing.T) {
+		l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
+		l.expect(l.welcome(second), "event HoldStarted")
+	})
+	t.Run("a later generation whose store is untrusted", func(t *testing.T) {
+		l := follower(t, Config{OneHub: true})
+		rebuilt := Welcome{PrincipalUID: hubIdentity, HubGeneration: 2, Store: promotedStore}
+		l.expect(l.welcome(rebuilt), "event HoldStarted")
+		l.close()
+		for _, process := range []*peerHarness{l, restarted(t, l, true)} { // its record has the store before, which is trusted
+			process.expect(process.welcome(rebuilt), "event HoldStarted")
+			process.expect(process.receive(Confirm{ID: process.peer.Status().StoreHoldID}), "event StoreAccepted")
+		}
+	})
+}
+
 func TestPromotion_HoldNamesWhatTheHubLacks(t *testing.T) {
 	for name, tc := range map[string]struct {
-		until uint64
-		read  bool
-		want  string
+		until    uint64
+		read     bool
+		removals []Removal
+		want     string
 	}{
-		"one item":       {85, true, "had not received the last changes of 1 item: deletions"},
-		"two items":      {70, true, "had not received the last changes of 2 items: deletions"},
-		"not read yet":   {100, false, "may lack the last changes of objects on this cluster: deletions"},
-		"only some read": {85, false, "may lack the last changes of objects on this cluster: deletions"},
+		"one item":               {85, true, nil, "had not received the last changes of 1 item: deletions"},
+		"two items":              {70, true, nil, "had not received the last changes of 2 items: deletions"},
+		"an item and a deletion": {85, true, []Removal{removal("c", "u3", 0, 95)}, "had not received the last changes of 2 items: deletions"},
+		"forgotten deletions":    {85, true, []Removal{{Revision: 95}}, "may lack the last changes of objects on this cluster: deletions"},
+		"not read yet":           {100, false, nil, "may lack the last changes of objects on this cluster: deletions"},
+		"only some read":         {85, false, nil, "may lack the last changes of objects on this cluster: deletions"},
 	} {
 		l := newFollower(t, Mirror)
+		l.step(Remembered{Removals: tc.removals})
 		l.step(View{Scope: "s", Complete: tc.read})
 		l.welcome(promoted(tc.until))
 		if got := l.peer.storeHold().Reason; !strings.Contains(got, tc.want) {
@@ -156,6 +229,9 @@ func TestMergeGenerations(t *testing.T) {
 		{"a later one of the current hub", g("x", 1), []HubGeneration{g("x", 4), g("x", 2)}, g("x", 4), nil},
 		{"the latest of each hub, the last one last", g("x", 1), []HubGeneration{g("y", 4), g("z", 1), g("y", 2)}, g("x", 1), []HubGeneration{g("z", 1), g("y", 4)}},
 		{"too many", g("x", 1), many, g("x", 1), many[3:]},
+		{"the store of the same generation", g("x", 1), []HubGeneration{{Hub: "x", Number: 1, Store: "s"}, g("x", 1)}, HubGeneration{Hub: "x", Number: 1, Store: "s"}, nil},
+		{"no store of an earlier generation", g("x", 2), []HubGeneration{{Hub: "x", Number: 1, Store: "s"}}, g("x", 2), nil},
+		{"no store of a former hub", g("x", 1), []HubGeneration{{Hub: "y", Number: 4, Store: "s"}}, g("x", 1), []HubGeneration{g("y", 4)}},
 	} {
 		if got, former := MergeGenerations(tc.current, tc.former...); got != tc.want || !slices.Equal(former, tc.wantFormers) {
 			t.Errorf("%s: %+v %+v", tc.name, got, former)

@@ -33,6 +33,23 @@ func TestHandshake_AgentAcceptsOnlyMatchingWelcome(t *testing.T) {
 	}
 }
 
+// If the registration changes between a connection and its Hello, the new Peer does not know the hub's store. A Welcome
+// without it would look to the agent like a restored hub.
+func TestHandshake_HubRefusesHelloBeforeItsStoreIsKnown(t *testing.T) {
+	hello := func(attempt uint64) Hello {
+		return Hello{Epoch: Epoch{1, attempt}, Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax},
+			Mode: "managed", Mapping: "namespace", ClusterUID: "one", Store: agentStore, Known: hubStore}
+	}
+	l := newOwnerSide(t, Mirror, Config{Mode: "managed", Mapping: "namespace"})
+	got := l.step(Received{1, hello(1)})
+	l.expect(got, "cut ShuttingDown")
+	if _, open := l.peer.Session(); open {
+		t.Error("the session is open")
+	}
+	l.step(Connected{Session: 2, Store: hubStore})
+	l.expect(l.step(Received{2, hello(2)}), "event Opened")
+}
+
 func TestHandshake_HubAcceptsOnlyRegisteredAgent(t *testing.T) {
 	good := Hello{Epoch: Epoch{1, 2}, Protocol: Range{ProtocolMin, ProtocolMax}, Projection: Range{ProjectionMin, ProjectionMax},
 		Mode: "managed", Mapping: "namespace", ClusterUID: "one", Store: agentStore}

@@ -82,7 +82,7 @@ func newWorld(t reporter, tune Tuning) *world {
 func newSide(w *world, name string, hub bool, tune Tuning) *side {
 	s := &side{w: w, name: name, hub: hub, live: map[uint64]bool{}, events: map[EventType]int{}, held: map[string]string{}}
 	s.cfg = Config{Hub: hub, Scopes: testScopes(hub), Mode: "managed", Mapping: "namespace", Tuning: tune,
-		Hello: Hello{ClusterUID: "cluster-1"}}
+		Hello: &Hello{ClusterUID: "cluster-1"}}
 	s.store = newStore(s, name+"-store")
 	s.boot()
 	return s

@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // This file reports holds to both ends and handles confirmations.
 
@@ -10,15 +13,16 @@ func (p *Peer) storeHold() Held {
 		return Held{}
 	}
 	if p.successor.begun {
-		return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: fmt.Sprintf("the hub was promoted and %s: deletions and updates of what it lacks, and commands, wait for a confirmation", p.lacking())}
+		return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: fmt.Sprintf("the hub was promoted and %s: deletions and updates of what it lacks, deleted items that it still has, and commands wait for a confirmation", p.lacking())}
 	}
 	return Held{ID: p.storeHoldID, Cause: CauseStore, Reason: "the peer's API server was restored from a backup or replaced: deletions, updates and commands wait for a confirmation"}
 }
 
 // lacking returns what a promoted hub lacks. The text of a hold is reported once, so it has a number only if that is certain.
 func (p *Peer) lacking() string {
-	switch n := p.suspects(); {
-	case n == 0 || !p.readAll():
+	forgotten := slices.ContainsFunc(p.removals, func(d Removal) bool { return d.Scope == "" && p.unreceived(d) }) // any number
+	switch n := p.suspects() + p.unreceivedRemovals(); {
+	case n == 0 || forgotten || !p.readAll():
 		return "may lack the last changes of objects on this cluster"
 	case n == 1:
 		return "had not received the last changes of 1 item"
@@ -152,6 +156,7 @@ func (p *Peer) acceptStore() {
 
 // trustStore makes the other side's store, as it is, the known one.
 func (p *Peer) trustStore() {
+	p.acceptRemovals()
 	p.storeUntrusted, p.storeHoldID, p.other = false, "", p.current
 	p.floor, p.successor = 0, successor{}
 	for _, r := range p.replicas {

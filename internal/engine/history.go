@@ -1,5 +1,10 @@
 package engine
 
+import (
+	"strconv"
+	"strings"
+)
+
 // This file recognizes a store that was restored from a snapshot, also if its revision has since grown past the one that
 // the other side knows.
 //
@@ -17,6 +22,24 @@ package engine
 type HistoryMark struct {
 	Record string // identifies the object that has the mark; marks of two records cannot be compared. Empty: none are recorded.
 	Number uint64
+}
+
+// FormatHistoryMark returns a mark as RECORD/NUMBER, or "" if none are recorded.
+func FormatHistoryMark(m HistoryMark) string {
+	if m.Record == "" {
+		return ""
+	}
+	return m.Record + "/" + strconv.FormatUint(m.Number, 10)
+}
+
+// ParseHistoryMark returns the mark that FormatHistoryMark has written, or the zero value.
+func ParseHistoryMark(text string) HistoryMark {
+	record, digits, _ := strings.Cut(text, "/")
+	number, err := strconv.ParseUint(digits, 10, 64)
+	if record == "" || err != nil {
+		return HistoryMark{}
+	}
+	return HistoryMark{Record: record, Number: number}
 }
 
 // lostIn reports whether a store with the mark now lacks history that had the mark m.

@@ -51,6 +51,7 @@ type Observe struct {
 	Owned          bool    // has our ownership annotation, so that it counts and may be deleted
 	Alias          Alias   // as recorded on the object
 	Lossy          bool    // the alias hides that a field is not stored as it was written
+	Outdated       bool    // the alias was recorded by another release or under another CRD
 	SourceRevision uint64  // as recorded on the object: the revision of the owner's objects that it came from
 
 	SourceGeneration uint64 // as recorded on the object: see Apply
@@ -126,13 +127,30 @@ type Remembered struct {
 
 	FormerGenerations []HubGeneration // of other hubs
 
+	Removals []Removal
+
 	LaterGenerations []uint64 // as Peer.LaterGenerations returned them before the record was read
+}
+
+// Removing reports on an agent that the object of an item is about to be deleted or released because the hub ordered it. What
+// Removals returns then must be stored before.
+type Removing struct {
+	Scope  string
+	Key    Key
+	Source string // UID of the hub's object; empty if unknown
 }
 
 // Marked reports that this side has stored a history mark. It covers its objects up to Revision.
 type Marked struct {
 	Mark     HistoryMark
 	Revision uint64 // from Status.Unmarked
+}
+
+// SetCompact makes a scope of the hub compact, because another principal replica has the session of the agent, or ends that. After
+// the end, the caller reports the objects of the scope again, and then its view. It has no effect while a session is open.
+type SetCompact struct {
+	Scope   string
+	Compact bool
 }
 
 // Confirmed is a user's confirmation of a hold. The hub forwards it if the agent holds.
@@ -154,8 +172,10 @@ func (Applied) input()        {}
 func (Recheck) input()        {}
 func (Reconsider) input()     {}
 func (Begin) input()          {}
+func (SetCompact) input()     {}
 func (Confirmed) input()      {}
 func (Known) input()          {}
 func (Remembered) input()     {}
 func (Marked) input()         {}
+func (Removing) input()       {}
 func (SetWriteOutage) input() {}

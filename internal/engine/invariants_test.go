@@ -77,6 +77,14 @@ func checkOwner(t reporter, o *owner) {
 	if o.digest.Len() > len(o.items) {
 		t.Errorf("%s: %d in the digest, but only %d items", o.cfg.Name, o.digest.Len(), len(o.items))
 	}
+	for i, l := range o.unreported {
+		if o.items[l.Hash] != nil || o.complete && !o.compact || i > 0 && o.unreported[i-1].Hash >= l.Hash {
+			t.Errorf("%s: %v was reported or deleted, and counts as not reported, or is out of order", o.cfg.Name, l.Hash)
+		}
+	}
+	if live := len(o.items) - o.tombstones; o.compact && (live > 0 || o.peer.phase == opened) {
+		t.Errorf("%s: compact, with %d items in full, in phase %d", o.cfg.Name, live, o.peer.phase)
+	}
 	checkDigest(t, &o.digest)
 }
 

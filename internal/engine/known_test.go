@@ -1,6 +1,9 @@
 package engine
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestKnown_RecordDoesNotLowerSeenRevision(t *testing.T) {
 	p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
@@ -20,6 +23,25 @@ func TestKnown_RecordDoesNotLowerSeenRevision(t *testing.T) {
 		if p.other != c.want {
 			t.Errorf("%s: %v", c.name, p.other)
 		}
+	}
+}
+
+// A user has accepted another store, and that is not recorded yet.
+func TestKnown_OldRecordDoesNotUndoAnAcceptance(t *testing.T) {
+	p := NewPeer(Config{Hub: true, KnownStore: Store{UID: "s", Revision: 100}}, nil)
+	accepted := Store{UID: "t", Revision: 9}
+	p.other = accepted
+	p.Step(1, Known{Store: Store{UID: "s", Revision: 100}}) // something else about the agent has changed
+	if p.other != accepted {
+		t.Errorf("the known store is %v again", p.other)
+	}
+}
+
+func TestKnown_SeenOfEarlierProcesses(t *testing.T) {
+	scopes := []ScopeConfig{{Name: "application", Role: Replica}, {Name: "repository", Role: Replica}}
+	p := NewPeer(Config{Scopes: scopes, KnownStore: Store{UID: "s", Revision: 500}, KnownSeen: []Seen{{"application", 400}, {"unknown", 9}}}, nil)
+	if got, want := p.Seen(), []Seen{{"application", 400}, {"repository", 500}}; !slices.Equal(got, want) {
+		t.Errorf("seen %v, want %v", got, want)
 	}
 }
 

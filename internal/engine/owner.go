@@ -22,6 +22,8 @@ type owner struct {
 	items map[KeyHash]*ownedItem
 	lists [inFlight + 1]itemList
 
+	unreported   itemSet // published, and not reported since the owner was compact
+	compact      bool    // see setCompact
 	digest       Digest
 	complete     bool
 	reason       string // why it is not complete, if known
@@ -49,7 +51,7 @@ type ownedItem struct {
 	prev, next   *ownedItem
 	reject       *reject
 	seq          uint64
-	since        Time // when it became known or dirty, was sent, or (clean) was last acknowledged
+	since        Time // when it became known or dirty, was sent, or (clean) was last acknowledged or withdrawn
 	size         int32
 	deletedUID   string // gone: of the object, if a user deleted it
 	state        itemState
@@ -81,10 +83,14 @@ type reject struct {
 }
 
 func newOwner(p *Peer, cfg ScopeConfig) *owner {
-	return &owner{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*ownedItem{}}
+	return &owner{cfg: cfg, tune: p.tune, peer: p, items: map[KeyHash]*ownedItem{}}
 }
 
 func (o *owner) publish(in Publish) {
+	if o.compact {
+		o.publishCompact(in)
+		return
+	}
 	h := in.Key.Hash()
 	it := o.items[h]
 	if it != nil && it.key != in.Key {
@@ -92,6 +98,7 @@ func (o *owner) publish(in Publish) {
 			Message: collision(it.key)})
 		return
 	}
+	o.unreported.remove(h)
 	if it == nil {
 		it = &ownedItem{hash: h, key: in.Key, since: o.peer.now}
 		o.items[h] = it
@@ -131,22 +138,51 @@ func (o *owner) withdraw(in Withdraw) {
 	key, seen := in.Key, in.Seen
 	h := key.Hash()
 	it := o.items[h]
-	if it == nil || it.key != key || it.gone {
+	if it == nil {
+		o.withdrawUnreported(in)
+		return
+	}
+	if it.key != key || it.gone {
 		return
 	}
 	o.clearReject(it)
-	if o.cfg.Style != Mirror || !seen || it.ended || o.tombstones >= o.tune.MaxTombstones {
-		// There is nothing to send, it is not certain, or there are too many: the next round shows the absence.
+	if o.cfg.Style != Mirror || !seen || it.ended {
+		// There is nothing to send, or it is not certain: the next round shows the absence.
 		o.forget(it)
 		if o.cfg.Style == Mirror && !it.ended {
 			o.peer.beaconAfterAbsence()
 		}
 		return
 	}
+	o.makeRoom()
 	// It stays in the digest until the replica has acknowledged it, so that a round does not find it absent.
 	it.gone, it.deletedUID, it.version, it.extraPending = true, in.DeletedUID, Version{}, false
 	o.tombstones++
+	if !o.peer.isOpen() {
+		it.since = o.peer.now
+	}
 	o.dirty(it)
+}
+
+// makeRoom forgets the oldest tombstones if there are too many. If the replica still has these items, the next round shows the
+// absence. The latest ones stay: while other principal replicas have the sessions of an agent, it learns of deletions there, and
+// the tombstones here are never acknowledged. The agent may lack only the last of them. A tenth is forgotten at once, so that
+// many deletions do not sort them each time.
+func (o *owner) makeRoom() {
+	if o.tombstones < o.tune.MaxTombstones {
+		return
+	}
+	all := make([]*ownedItem, 0, o.tombstones)
+	for _, it := range o.items {
+		if it.gone {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, func(a, b *ownedItem) int { return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.hash, b.hash)) })
+	for _, it := range all[:(len(all)+9)/10] {
+		o.forget(it)
+	}
+	o.peer.beaconAfterAbsence()
 }
 
 // dirty ensures that the item is sent in its current version. While no session is open there is nothing to do: start

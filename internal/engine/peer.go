@@ -4,7 +4,7 @@ package engine
 // concurrent use.
 type Peer struct {
 	cfg      Config
-	tune     Tuning
+	tune     *Tuning // of cfg
 	source   Source
 	owners   map[string]*owner
 	replicas map[string]*replica
@@ -28,6 +28,7 @@ type Peer struct {
 	session      uint64
 	epoch        Epoch
 	own          Store  // this side's, as of the session's start
+	ownRead      bool   // own is known
 	other        Store  // the other side's, as far as seen and trusted
 	recorded     Store  // the other side's, as last read from the shared record of all principal replicas
 	current      Store  // the other side's, as reported in this session
@@ -40,6 +41,8 @@ type Peer struct {
 	former            []HubGeneration // agent: the latest of other hubs that it followed before, the last one last
 	successor         successor       // agent: store of a promoted hub
 	invented          map[uint64]bool // agent: generations on replicas that no hub had
+	removals          []Removal       // agent: replicas that were deleted for the hub, the oldest first
+	predecessor       Store           // agent: of a hub with another store than the known one
 	recordedUntrusted bool            // the same, as in recorded
 	historyLost       bool            // the other side knows a later history mark than this side's store has
 	markedRevision    uint64          // newest revision of this side's objects that a mark of this session covers
@@ -67,9 +70,14 @@ const (
 
 // NewPeer returns one end. It is silent until it is connected.
 func NewPeer(cfg Config, source Source) *Peer {
-	p := &Peer{cfg: cfg, tune: cfg.Tuning.withDefaults(), source: source,
+	cfg.Tuning = cfg.Tuning.withDefaults()
+	if !cfg.Hub && cfg.Hello == nil {
+		cfg.Hello = &Hello{}
+	}
+	p := &Peer{cfg: cfg, source: source,
 		owners: map[string]*owner{}, replicas: map[string]*replica{}, remoteHolds: map[string]Held{},
-		other: cfg.KnownStore, generation: cfg.KnownGeneration, former: cfg.FormerGenerations, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
+		other: cfg.KnownStore, generation: cfg.KnownGeneration, removals: MergeRemovals(cfg.KnownRemovals), former: cfg.FormerGenerations, recorded: cfg.KnownStore, recordedUntrusted: cfg.StoreUntrusted, floor: cfg.KnownStore.Revision}
+	p.tune = &p.cfg.Tuning
 	for _, s := range cfg.Scopes {
 		if s.Role == Owner {
 			p.owners[s.Name] = newOwner(p, s)
@@ -117,6 +125,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		if o := p.owners[in.Scope]; o != nil {
 			o.withdraw(in)
 		}
+	case SetCompact:
+		p.setCompact(in)
 	case Observe:
 		if r := p.replicas[in.Scope]; r != nil {
 			r.observe(in)
@@ -147,6 +157,8 @@ func (p *Peer) Step(now Time, in Input) []Effect {
 		p.remembered(in)
 	case Marked:
 		p.marked(in)
+	case Removing:
+		p.removing(in)
 	case SetWriteOutage:
 		p.setWriteOutage(in.Reason)
 	}
@@ -183,7 +195,7 @@ func (p *Peer) NextWake() (Time, bool) {
 // Publishes reports whether this side owns an item, or owned it and the replica has not acknowledged its deletion.
 func (p *Peer) Publishes(scope string, h KeyHash) bool {
 	o := p.owners[scope]
-	return o != nil && o.items[h] != nil
+	return o != nil && (o.items[h] != nil || o.unreported.has(h))
 }
 
 func (p *Peer) isOpen() bool { return p.phase == opened }
@@ -336,6 +348,9 @@ func (p *Peer) view(in View) {
 			p.beaconNow()
 		}
 		o.complete, o.reason = in.Complete, in.Reason
+		if o.complete && !o.compact {
+			o.unreported = nil
+		}
 	}
 	if r := p.replicas[in.Scope]; r != nil {
 		newly := in.Complete && !r.complete

@@ -40,7 +40,7 @@ type replica struct {
 }
 
 func newReplica(p *Peer, cfg ScopeConfig) *replica {
-	return &replica{cfg: cfg, tune: &p.tune, peer: p, items: map[KeyHash]*replicaItem{}, diverged: map[KeyHash]Time{}, aliasEnds: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
+	return &replica{cfg: cfg, tune: p.tune, peer: p, items: map[KeyHash]*replicaItem{}, diverged: map[KeyHash]Time{}, aliasEnds: map[KeyHash]Time{}, contested: map[KeyHash][]string{}}
 }
 
 // counted returns an item's version in the digest. A rejected item counts as accepted, because both sides know about

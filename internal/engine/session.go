@@ -12,7 +12,7 @@ import (
 
 // connected handles a new connection. The agent sends Hello, the hub waits for it.
 func (p *Peer) connected(in Connected) {
-	p.own = in.Store
+	p.own, p.ownRead = in.Store, true
 	if p.cfg.Hub {
 		return
 	}
@@ -21,7 +21,7 @@ func (p *Peer) connected(in Connected) {
 	}
 	p.close(Superseded, "reconnected")
 	p.phase, p.session, p.epoch = helloSent, in.Session, in.Epoch
-	hello := p.cfg.Hello
+	hello := *p.cfg.Hello
 	hello.Epoch, hello.Store, hello.Known, hello.Seen = in.Epoch, in.Store, p.other, p.Seen()
 	hello.Mode, hello.Mapping = p.cfg.Mode, p.cfg.Mapping
 	hello.Protocol = Range{ProtocolMin, ProtocolMax}
@@ -116,6 +116,8 @@ func (p *Peer) handleHello(session uint64, m Hello) {
 		p.refuse(session, WrongCluster, fmt.Sprintf("this name belongs to cluster %s, not to %s; confirm the new cluster on the hub if it replaces the old one", p.cfg.KnownCluster, m.ClusterUID))
 	case p.phase != closed && !m.Epoch.Newer(p.epoch):
 		p.refuse(session, Superseded, "a newer session of this agent is connected")
+	case !p.ownRead: // the connection was reported before this registration. A Welcome without a store looks like a restore
+		p.refuse(session, ShuttingDown, "the agent's registration has changed")
 	default:
 		if p.phase != closed {
 			old := p.session
@@ -162,6 +164,7 @@ func (p *Peer) handleWelcome(m Welcome) {
 	}
 	p.phase, p.protocol, p.projection = awaitingBegin, m.Protocol, m.Projection
 	p.setGeneration(m)
+	p.setPredecessor(m)
 	p.fleetHold = slices.Contains(m.Capabilities, FleetHold)
 	p.setShared(m.Capabilities)
 	p.compareHistory(m.Known)
@@ -286,6 +289,9 @@ func (p *Peer) remembered(in Remembered) {
 	}
 	p.generation, p.former = MergeGenerations(p.generation, slices.Concat(p.former, in.FormerGenerations, []HubGeneration{in.Generation})...)
 	p.setInvented(in)
+	defer func() {
+		p.removals = KnownRemovals(MergeRemovals(p.removals, in.Removals), p.generation, p.other, p.storeUntrusted)
+	}()
 	if in.Store.UID == "" {
 		return
 	}

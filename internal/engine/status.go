@@ -72,7 +72,7 @@ func (p *Peer) DeletionHeld(scope string, key Key) bool {
 }
 
 func (o *owner) status() ScopeStatus {
-	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Unread: o.reason, Items: len(o.items) - o.tombstones,
+	s := ScopeStatus{Name: o.cfg.Name, Role: Owner, Complete: o.complete, Unread: o.reason, Items: len(o.items) - o.tombstones + len(o.unreported),
 		Dirty: o.lists[queued].len + o.lists[blocked].len, InFlight: o.lists[inFlight].len, Bytes: o.inFlight,
 		Rejected: o.rejected, Unshared: o.unshared}
 	s.Deletions = min(o.tombstones, s.Dirty+s.InFlight)

@@ -10,7 +10,7 @@ func (o *Object) IsReduced() bool { return o.reduced }
 // agent.
 //
 // A reduced object cannot be edited: every edit returns an error or the object itself. It must not be published, and it
-// must not be compared with anything but its own identity. If the object cannot be reduced, Reduce returns it as it is.
+// must not be compared with anything but its own identity. Its JSON does not have its name, UID and revision.
 func Reduce(o *Object) *Object {
 	if o.reduced {
 		return o
@@ -18,7 +18,7 @@ func Reduce(o *Object) *Object {
 	var meta, spec rawjson.Object
 	for _, m := range members(o.metadata) {
 		switch m.Key {
-		case "name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels", "finalizers":
+		case "deletionTimestamp", "labels", "finalizers":
 			meta.Set(m.Key, m.Value)
 		case "annotations":
 			meta.Set(m.Key, reducedAnnotations(m.Value))
@@ -30,12 +30,11 @@ func Reduce(o *Object) *Object {
 		}
 	}
 	top := rawjson.Object{{Key: "metadata", Value: meta.Bytes()}, {Key: "spec", Value: spec.Bytes()}}
-	out, err := Parse(top.Bytes())
-	if err != nil {
-		return o
-	}
-	out.reduced = true
-	return out
+	out := *o // with its identity
+	out.raw, out.reduced = top.Bytes(), true
+	out.metadata = rawjson.Get(out.raw, "metadata")
+	out.labels, out.annotations = rawjson.Get(out.metadata, "labels"), rawjson.Get(out.metadata, "annotations")
+	return &out
 }
 
 // reducedAnnotations returns annotations without two that can be large and that decide nothing.

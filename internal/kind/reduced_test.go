@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -43,5 +44,8 @@ func TestReduce_CannotBeEdited(t *testing.T) {
 	}
 	if o, err := SetCommandID(r, "id"); err == nil {
 		t.Errorf("it gets a command ID: %s", o.Raw())
+	}
+	if _, err := edit(r).done(); !errors.Is(err, errReduced) {
+		t.Errorf("the reason is %v", err)
 	}
 }

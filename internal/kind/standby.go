@@ -36,6 +36,10 @@ func (r Resource) HasStatus() bool { return r == Agents }
 // StandbyAnnotation records on a standby what an object was written from.
 const StandbyAnnotation = Prefix + "standby"
 
+// PreservedAnnotations returns the annotations of Applications of a promoted hub that other controllers must not remove. Without
+// them, agents take an Application for another one, and the former hub takes it for an object of its own.
+func PreservedAnnotations() []string { return []string{StandbyAnnotation, SourceUID, PrincipalUID} }
+
 // Names that other packages define. They must not be imported here.
 const (
 	caSecret       = "argocd-agent-ca"

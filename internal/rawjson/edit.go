@@ -111,6 +111,9 @@ func Join(elements [][]byte) []byte {
 // Get returns the value at path, verbatim and part of b, or nil.
 func Get(b []byte, path ...string) []byte {
 	for _, name := range path {
+		if len(b) == 0 {
+			return nil // often, and walk would allocate an error
+		}
 		var found []byte
 		if walk(b, object, func(key, value []byte) bool {
 			if keyIs(key, name) {

@@ -40,6 +40,7 @@ type agentSync struct {
 	met        bool                // this process had a session
 	references references          // spoke: what the hub sent last
 	unsendable map[itemName]string // why objects of this side cannot be sent
+	ending     map[itemName]bool   // spoke: replicas that are terminating because a user deleted their objects on the hub
 
 	refusedProjects map[string][]string // spoke: fields of AppProjects that are not written because the spoke does not store them
 
@@ -48,6 +49,7 @@ type agentSync struct {
 	heapIndex int         // position in the heap; 0 if not in it
 
 	elsewhere           bool                       // hub: another replica has the session, see Elsewhere
+	unread              bool                       // hub: it is not known yet which of its reduced Applications are published
 	equalAt             engine.Time                // standby: when all scopes were last in sync and nothing was refused
 	proven              map[engine.Key]uint64      // standby: by scope, the revision of the active hub up to which it was in sync in this session
 	live                bool                       // the session has begun
@@ -81,11 +83,16 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 	cfg := engine.Config{
 		Hub: n.cfg.Side == kind.Hub, Mode: string(reg.Agent.Mode), Mapping: string(reg.Agent.Mapping),
 		KnownCluster: reg.KnownCluster, KnownStore: reg.KnownStore, KnownSeen: n.cfg.KnownSeen, StoreUntrusted: reg.StoreUntrusted, Tuning: n.cfg.Tuning,
-		KnownGeneration: n.cfg.KnownGeneration, FormerGenerations: n.cfg.FormerGenerations, OneHub: n.cfg.OneHub,
-		Hello: engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version},
+		KnownGeneration: n.cfg.KnownGeneration, FormerGenerations: n.cfg.FormerGenerations, KnownRemovals: n.cfg.KnownRemovals, OneHub: n.cfg.OneHub,
 		Welcome: engine.Welcome{Agent: reg.Agent.Name, HubNamespace: reg.Agent.HubNamespace, ServerURL: reg.Agent.Server,
 			ArgoNamespace: n.cfg.ArgoNamespace, PrincipalUID: n.cfg.PrincipalUID, Version: n.cfg.Version, InstanceLabel: n.argo.InstanceLabel,
 			HubGeneration: n.cfg.Generation, Predecessor: n.cfg.Predecessor},
+	}
+	if !n.isStandby() {
+		cfg.Welcome.Predecessor.Mark = engine.HistoryMark{} // agents do not need it
+	}
+	if !cfg.Hub {
+		cfg.Hello = &engine.Hello{ClusterUID: n.cfg.ClusterUID, Namespace: n.cfg.ArgoNamespace, Version: n.cfg.Version}
 	}
 	limits := reg.Agent.Limits.Or(kind.Limits{Items: n.cfg.Tuning.MaxItems, Bytes: n.cfg.Tuning.MaxBytes})
 	cfg.Tuning.MaxItems, cfg.Tuning.MaxBytes = limits.Items, limits.Bytes
@@ -107,9 +114,9 @@ func newAgentSync(n *Reconciler, reg Register) *agentSync {
 }
 
 // setNote stores a value in a map that is created on first use.
-func setNote[V any](in *map[engine.Key]V, key engine.Key, value V) {
+func setNote[K comparable, V any](in *map[K]V, key K, value V) {
 	if *in == nil {
-		*in = map[engine.Key]V{}
+		*in = map[K]V{}
 	}
 	(*in)[key] = value
 }
@@ -229,7 +236,7 @@ func (l *agentSync) opened(f engine.Event) {
 			w.Agent.Children = slices.Contains(f.Welcome.Capabilities, kind.ChildCapability)
 		}
 		w.HubArgoNamespace, w.PrincipalUID, w.InstanceLabel = f.Welcome.ArgoNamespace, f.Welcome.PrincipalUID, f.Welcome.InstanceLabel
-		w.Received = l.reconciler.receivedBy(f.Welcome)
+		w.Received = l.receivedBy(f.Welcome)
 	}
 	w.Projection = l.peer.Status().Projection
 	changed := w.Agent != l.env.Agent || w.SpokeArgoNamespace != l.env.SpokeArgoNamespace ||

@@ -61,6 +61,12 @@ func (l *agentSync) release() string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// isOutdated reports whether an alias was recorded by other releases or under another schema.
+func (l *agentSync) isOutdated(s *scope, alias kind.Alias) bool {
+	schema, known := l.reconciler.schemas[s.kind.Resource()]
+	return alias.Release != l.release() || known && alias.Schema != schema
+}
+
 // recheck has aliases checked that were recorded by other releases or under another schema.
 func (l *agentSync) recheck() {
 	for i := range l.scopes {
@@ -68,13 +74,12 @@ func (l *agentSync) recheck() {
 		if s.cfg.Role != engine.Replica || s.cfg.Style != engine.Mirror {
 			continue
 		}
-		schema, known := l.reconciler.schemas[s.kind.Resource()]
 		for _, o := range l.objects(s.kind.Resource()) {
 			if o.Annotation(kind.AliasAnnotation) == "" || !s.kind.Matches(o) {
 				continue
 			}
 			held, ok := s.kind.ReadReplica(o, &l.env)
-			if alias := held.Ownership.Alias; ok && (alias.Release != l.release() || known && alias.Schema != schema) {
+			if ok && l.isOutdated(s, held.Ownership.Alias) {
 				l.step(engine.Recheck{Scope: s.cfg.Name, Key: held.Key})
 			}
 		}

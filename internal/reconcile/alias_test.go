@@ -421,6 +421,26 @@ func TestPrunedField_ConditionSurvivesEditOfReplica(t *testing.T) {
 	})
 }
 
+// The CRD is upgraded while the Application is frozen, so that the alias on the object stays as it was. It counts again when the
+// object is seen while a restored hub has the Application as before, which is after the session has begun.
+func TestPrunedField_ArrivesAfterCRDUpgradeWhileFrozen(t *testing.T) {
+	p := newPruningPair(t, kind.Managed)
+	p.stays(0)
+	p.edit(kind.Hub, ref("w1", "a"), toHub, "spec", "destination")
+	p.wait(5)
+	p.upgradeCRD()
+	p.wait(20)
+	p.disconnect()
+	p.edit(kind.Hub, ref("w1", "a"), toW1, "spec", "destination")
+	p.hubStore = "restored"
+	p.connect()
+	p.wait(20)
+	p.edit(kind.Spoke, ref("argocd", "a"), `{"reconciledAt":"2026-01-01T00:00:00Z"}`, "status")
+	p.wait(20)
+	p.confirmAll()
+	p.arrives(120)
+}
+
 func TestAlias_IsNotCheckedAgainBeforeSession(t *testing.T) {
 	p := newPruningPair(t, kind.Managed)
 	restart := func() {

@@ -25,7 +25,8 @@ func (l *agentSync) apply(e engine.Apply) {
 	var wrote func(*kind.Object)
 	if l.cascades(s, e) {
 		c := &cascade{sync: l, apply: e}
-		decide, wrote = c.decide, c.wrote
+		decide = func(local *kind.Object) decision { return l.noteRemoval(e.Scope, e.Key, local, "", c.decide(local)) }
+		wrote = c.wrote
 	}
 	if s.cfg.Style == engine.OneShot {
 		decide = func(local *kind.Object) decision { return l.execute(e, local) }
@@ -67,6 +68,9 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	}
 	if fail := l.refusedWithProject(s, e); fail != nil {
 		return decision{fail: fail}
+	}
+	if l.holdsCreation(s, e, local) {
+		return onHoldCreation
 	}
 	ownership := kind.Ownership{Owned: true}
 	switch {
@@ -164,6 +168,31 @@ func (l *agentSync) forbidsAdoption(local *kind.Object, content []byte) string {
 // onHold is the decision for a deletion that the hub alone may not order.
 var onHold = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub's API server was restored from a backup or replaced; deletions wait for a confirmation"}}
 
+// onHoldCreation is the decision for an item whose replica was deleted here for a hub that knew more than this one may know.
+var onHoldCreation = decision{fail: &Failure{Code: engine.OnHold, Message: "the hub ordered its deletion before, and may have lost that in a failover or a restore; it is created after a confirmation"}}
+
+// holdsCreation reports whether an item is not created before a user confirms the hub's store.
+func (l *agentSync) holdsCreation(s *scope, e engine.Apply, local *kind.Object) bool {
+	if l.reconciler.cfg.Side != kind.Spoke || s.cfg.Style != engine.Mirror || local != nil && kind.ReadOwnership(local, &l.env).Owned {
+		return false
+	}
+	return l.peer.HoldsCreation(s.cfg.Name, e.Key, kind.ContentUID(e.Content))
+}
+
+// noteRemoval records that a replica ends because the hub ordered it: it is deleted, released, or is terminating already.
+func (l *agentSync) noteRemoval(scope string, key engine.Key, local *kind.Object, deletedUID string, d decision) decision {
+	if l.reconciler.cfg.Side != kind.Spoke || d.fail != nil || d.gone {
+		return d
+	}
+	source := kind.ReadOwnership(local, &l.env).Source
+	if deletedUID != "" && deletedUID != source {
+		source = "" // the hub has deleted another object than the one that the replica names
+	}
+	l.step(engine.Removing{Scope: scope, Key: key, Source: source})
+	d.ends = true
+	return d
+}
+
 // ofOtherHub is the decision for an object of another hub. That hub may be lost, and this one may be a new hub in its place
 // that does not have its identity yet.
 var ofOtherHub = decision{fail: &Failure{Code: engine.OnHold, Message: "it exists on the spoke, another hub wrote it, and this hub's API server is not the one that the agent knows; it is adopted after a confirmation"}}
@@ -211,14 +240,16 @@ func (l *agentSync) remove(e engine.Remove) {
 	}
 	l.giveUp(s, e.Key)
 	meant := l.storedVersion(s, l.reconciler.cache.get(ref))
+	byUser := false
 	decide := func(local *kind.Object) decision {
+		byUser = local != nil && deletedByUser(kind.ReadOwnership(local, &l.env), e.DeletedUID)
 		if local != nil && l.storedVersion(s, local) != meant {
 			return decision{fail: &Failure{Code: engine.Unavailable, Message: "it has changed since its removal was decided"}}
 		}
 		if l.isStandby() {
 			return l.removeOnStandby(s, local)
 		}
-		d := l.decideRemoval(s, local, e.DeletedUID)
+		d := l.noteRemoval(e.Scope, e.Key, local, e.DeletedUID, l.decideRemoval(s, local, e.DeletedUID))
 		if m, ok := l.reconciler.deleted[ref]; ok && d.gone {
 			m.ours = true
 			l.reconciler.deleted[ref] = m
@@ -227,7 +258,12 @@ func (l *agentSync) remove(e engine.Remove) {
 	}
 	l.reconciler.enqueue(ref, job{name: l.itemJob(e.Scope, e.Key), why: "remove " + e.Scope, agent: l.name, origin: Origin{Scope: e.Scope, Key: e.Key}, open: true, decide: l.whileOpen(decide),
 		wrote: func(o *kind.Object) { meant = l.storedVersion(s, o) },
-		done:  func(r result) { l.applied(e.Scope, e.Key, e.Ticket, nil, r) }})
+		done: func(r result) {
+			if byUser && r.fail == nil && r.object != nil && r.object.IsDeleting() && l.reconciler.cfg.Side == kind.Spoke {
+				setNote(&l.ending, itemName{e.Scope, e.Key}, true)
+			}
+			l.applied(e.Scope, e.Key, e.Ticket, nil, r)
+		}})
 }
 
 // storedVersion returns the version of what a replica object contains.
@@ -253,6 +289,11 @@ func (l *agentSync) whileOpen(decide func(*kind.Object) decision) func(*kind.Obj
 	}
 }
 
+// deletedByUser reports whether a user deleted the object that a replica was written from.
+func deletedByUser(replica kind.Ownership, deletedUID string) bool {
+	return deletedUID != "" && deletedUID == replica.Source
+}
+
 // decideRemoval decides how an object that we own is deleted. Its workloads always stay. If a user deleted the owner's
 // object that the local one was written from, the delete hooks of the local one run, as in Argo CD. Otherwise none runs:
 // the user may have deleted a new object of the same name.
@@ -264,7 +305,7 @@ func (l *agentSync) decideRemoval(s *scope, local *kind.Object, deletedUID strin
 	if !ownership.Owned {
 		return decision{gone: true}
 	}
-	byUser := deletedUID != "" && deletedUID == ownership.Source
+	byUser := deletedByUser(ownership, deletedUID)
 	remover, ok := s.kind.(kind.Remover)
 	if !ok {
 		return decision{gone: true}

@@ -91,6 +91,15 @@ func TestRemove_OnSpoke(t *testing.T) {
 	if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, adopted, ``), "s2")); got != "update" {
 		t.Errorf("adopted, another one deleted by a user: %s, want update", got)
 	}
+	// What is remembered of it names the object that the user deleted, or any.
+	for uid, want := range map[string]string{"": "s1", "s1": "s1", "s2": ""} {
+		_, l := spokeSync(t)
+		local := spokeApp(t, adopted, ``)
+		l.noteRemoval(kind.ApplicationScope, engine.Key{Name: "a"}, local, uid, l.decideRemoval(l.scope(kind.ApplicationScope), local, uid))
+		if got := l.peer.Removals(); len(got) != 1 || got[0].Source != want {
+			t.Errorf("a user deleted %q: remembered %+v", uid, got)
+		}
+	}
 	hooks := `"finalizers":["pre-delete-finalizer.argocd.argoproj.io"]`
 	for uid, want := range map[string]string{"": "update, again", "s1": "delete", "s2": "update, again"} {
 		if got := outcome(l.decideRemoval(l.scope(kind.ApplicationScope), spokeApp(t, ours, hooks), uid)); got != want {

@@ -265,3 +265,56 @@ func TestRemoval_GPGKeys(t *testing.T) {
 		})
 	}
 }
+
+// A user deleted an Application without its resources. Its hooks take long, and the application controller writes the terminating
+// object in the meantime. The hub no longer has it: that is neither held nor a reason to remove the remaining hooks.
+func TestDeleteHooks_RunToTheirEnd(t *testing.T) {
+	for _, others := range []int{0, 3} {
+		t.Run(fmt.Sprintf("%d other Applications", others), func(t *testing.T) {
+			p := newPair(t, kind.Managed)
+			p.connect()
+			for i := range others {
+				name := fmt.Sprintf("other-%d", i)
+				p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+			}
+			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+			withFinalizers := func(list []string) {
+				o := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+				p.user(kind.Spoke, ref("argocd", "a"), string(set(t, o.Raw(), quoted(list...), "metadata", "finalizers")))
+			}
+			withFinalizers(hookFinalizers)
+			p.hook = func(side kind.Side, w Write) bool {
+				if side != kind.Spoke || w.Verb != Delete {
+					return false
+				}
+				o := p.stores[side].put(w.Ref, set(t, p.stores[side].objects[w.Ref].Raw(), `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp"), false)
+				p.step(side, WriteResult{ID: w.ID, Object: o})
+				p.step(side, Observed{Resource: w.Ref.Resource, Object: o})
+				return true
+			}
+			p.removeOnHub(ref("w1", "a"), true)
+			p.waitSeconds(5)
+			withFinalizers(hookFinalizers[2:]) // the hooks before the deletion have run
+			p.disconnect()
+			p.connect()
+			p.waitSeconds(150)
+			if got := p.stores[kind.Spoke].objects[ref("argocd", "a")].Finalizers(); !slices.Equal(got, hookFinalizers[2:]) {
+				t.Errorf("finalizers %v, want %v", got, hookFinalizers[2:])
+			}
+			for _, e := range p.events {
+				if e.Type == engine.HoldStarted {
+					t.Errorf("held: %s", e.Held.Reason)
+				}
+			}
+
+			replica := p.stores[kind.Spoke].objects[ref("argocd", "a")]
+			delete(p.stores[kind.Spoke].objects, ref("argocd", "a"))
+			p.stores[kind.Spoke].rev++
+			p.step(kind.Spoke, Deleted{Ref: ref("argocd", "a"), UID: replica.UID(), Revision: uint64(p.stores[kind.Spoke].rev)})
+			p.settle()
+			if n := len(p.sides[kind.Spoke].syncs[""].ending); n > 0 {
+				t.Errorf("%d notes about the deleted object are left", n)
+			}
+		})
+	}
+}

@@ -11,8 +11,11 @@ import (
 // This file keeps the Applications of agents that have their session with another principal replica in a reduced form
 // (kind.Reduce), so that several replicas hold more agents than one.
 //
-// The engine's state stays complete: it is updated from the full object of each watch event, before the object is
-// reduced. So deletions are known as without this file. What a reduced object is never used for:
+// The engine's state of their scopes is compact: which Applications are published, and which were deleted. It is updated from
+// the full object of each watch event, before the object is reduced. So deletions are known as without this file. When the agent
+// is no longer elsewhere, its Applications are reported to the engine again.
+//
+// What a reduced object is never used for:
 //   - agentSync.notify does not report it to the engine.
 //   - Reconciler.work does not run a job on it, so that nothing is written or deleted because of it.
 //   - A view with a reduced object is not complete (agentSync.reportView), and no session begins with it
@@ -71,19 +74,28 @@ func (l *agentSync) leave() {
 	if l.elsewhere {
 		return
 	}
-	l.elsewhere = true
+	l.setElsewhere(true)
 	for _, o := range l.objects(kind.Applications) {
 		l.reconciler.reduce(o)
+	}
+}
+
+// setElsewhere records whether the agent is elsewhere, and makes the engine's state of its Applications compact during that.
+func (l *agentSync) setElsewhere(elsewhere bool) {
+	l.elsewhere = elsewhere
+	for _, scope := range []string{kind.ApplicationScope, kind.StatusScope} {
+		l.step(engine.SetCompact{Scope: scope, Compact: elsewhere})
 	}
 }
 
 // comeBack records that this replica needs the agent's Applications. With session, a session waits for them.
 func (l *agentSync) comeBack(session bool) {
 	if l.elsewhere {
-		l.elsewhere = false
+		l.setElsewhere(false)
 		for _, o := range l.objects(kind.Applications) {
 			l.reconciler.report(o)
 		}
+		l.reportView(kind.Applications)
 	}
 	l.restore(session)
 }
@@ -113,14 +125,17 @@ func (n *Reconciler) reduceAll() {
 }
 
 // mayReduce reports whether no part of this replica needs the content of an Application: all its agents are elsewhere,
-// no job is about to change it, and no source hydrator is involved, which matters to other agents. Before AppProjects were
-// read, it may not be published yet.
+// no job is about to change it, and no source hydrator is involved, which matters to other agents. Before its AppProject is
+// known, and while one of its agents is unread, it may not be published yet.
 func (n *Reconciler) mayReduce(o *kind.Object) bool {
 	if !n.reduces || !n.cache.tables[kind.AppProjects].parts.read() || n.objectQueues[refOf(kind.Applications, o)] != nil || pushingProject(o) != "" {
 		return false
 	}
+	if n.placements.undecided[refOf(kind.Applications, o)] {
+		return false
+	}
 	syncs := n.affectedSyncs(kind.Applications, nil, o)
-	return len(syncs) > 0 && !slices.ContainsFunc(syncs, func(l *agentSync) bool { return !l.elsewhere })
+	return len(syncs) > 0 && !slices.ContainsFunc(syncs, func(l *agentSync) bool { return !l.elsewhere || l.unread })
 }
 
 // reduce reduces a cached Application if that is possible.
@@ -246,16 +261,33 @@ func (n *Reconciler) restored(was, is *kind.Object) {
 		if !l.hasReduced() {
 			l.reportView(kind.Applications)
 			l.tryBegin()
+			l.allRead()
 		}
 	}
 }
 
-// notInMemory returns why a view of Applications with reduced ones is not complete.
-func (l *agentSync) notInMemory() string {
-	if r := l.reconciler.restores[l.env.Agent.HubNamespace]; r != nil && r.reason != "" {
-		return r.reason
+// allRead ends that the agent is unread. If it is elsewhere, its Applications are reduced again.
+func (l *agentSync) allRead() {
+	if !l.unread {
+		return
 	}
-	return "another principal replica had the session, and they have not been read again yet"
+	l.unread = false
+	if l.elsewhere {
+		for _, o := range l.objects(kind.Applications) {
+			l.reconciler.reduce(o)
+		}
+	}
+}
+
+// notInMemory is why a view of Applications with reduced ones is not complete. It is one text for thousands of agents.
+const notInMemory = "cannot read applications: another principal replica had the session, and they have not been read again yet"
+
+// unreadApplications returns why a view of Applications with reduced ones is not complete.
+func (l *agentSync) unreadApplications() string {
+	if r := l.reconciler.restores[l.env.Agent.HubNamespace]; r != nil && r.reason != "" {
+		return "cannot read applications: " + r.reason
+	}
+	return notInMemory
 }
 
 // Reduced returns the number of Applications of an agent whose content is not in memory.

@@ -1,11 +1,13 @@
 package reconcile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // leaves ends the session of agent w1, which then has one with another replica.
@@ -321,6 +323,49 @@ func TestElsewhere_ChangedRegistration(t *testing.T) {
 	}
 }
 
+// A setting of the agent has changed, and it is still elsewhere.
+func TestElsewhere_ChangedRegistrationKeepsItsForm(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
+	agent.Limits.Items = 100
+	p.step(kind.Hub, Register{Agent: agent})
+	p.answer()
+	if !p.cached().IsReduced() || p.apps().Unread == "" {
+		t.Errorf("reduced: %v, %+v", p.cached().IsReduced(), p.apps())
+	}
+	p.connect()
+	p.answer()
+	p.waitSeconds(60)
+	if !p.begun() || p.replica() == nil {
+		t.Error("the session does not begin, or the Application is gone")
+	}
+}
+
+// Everything of an agent that comes back is published: other kinds, too.
+func TestElsewhere_ProjectIsDeletedAndChanged(t *testing.T) {
+	p := managedApp(t)
+	old, kept := projectRef("old"), projectRef("kept")
+	p.user(kind.Hub, old, project("old", "{}", onlyW1))
+	p.user(kind.Hub, kept, project("kept", "{}", onlyW1))
+	p.waitSeconds(60)
+	if p.spoke(old) == nil || p.spoke(kept) == nil {
+		t.Fatal("the AppProjects did not arrive")
+	}
+	p.leaves()
+	p.removeOnHub(old, true)
+	p.edit(kind.Hub, kept, `"changed"`, "spec", "description")
+	p.connect()
+	p.answer()
+	p.waitSeconds(60)
+	if p.spoke(old) != nil { // deleted by a user: nothing to confirm
+		t.Error("the deleted AppProject is still there")
+	}
+	if o := p.spoke(kept); o == nil || rawjson.Text(o.Get("spec"), "description") != "changed" {
+		t.Error("the change of the AppProject did not arrive")
+	}
+}
+
 func TestElsewhere_UnregisteredAgent(t *testing.T) {
 	p := managedApp(t)
 	p.leaves()
@@ -387,5 +432,225 @@ func TestElsewhere_NothingIsPublishedWithoutContent(t *testing.T) {
 	p.waitSeconds(60)
 	if s := p.apps(); s.Items != 1 || !p.begun() || p.writes != writes || p.spokeRevision("a") != "v1" {
 		t.Errorf("after the session: %+v, %d writes", s, p.writes-writes)
+	}
+}
+
+// The registration of an agent that is elsewhere changes. Its new sync learns what it publishes, so that a deletion is known.
+func TestElsewhere_DeletedAfterChangedRegistration(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	agent := p.sides[kind.Hub].syncs["w1"].env.Agent
+	agent.Limits.Items = 100
+	p.step(kind.Hub, Register{Agent: agent, KnownCluster: "spoke-uid"})
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.answer()
+	if s := p.apps(); s.Items != 1 || s.Complete || !p.cached().IsReduced() {
+		t.Errorf("after the content was read: %+v", s)
+	}
+	p.removeOnHub(ref("w1", "a"), true)
+	p.connect()
+	p.waitSeconds(60)
+	if !p.begun() || p.spoke(ref("argocd", "a")) != nil {
+		t.Error("it is still there: its deletion counts as an absence")
+	}
+}
+
+// The sync of an agent starts again because of a setting, and the agent is reported as elsewhere before its content is read.
+func TestElsewhere_DeletedAfterChangedSettings(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	p.step(kind.Hub, ArgoSettings{InstanceLabel: "instance"})
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.answer()
+	if !p.cached().IsReduced() {
+		t.Error("its content is kept")
+	}
+	p.removeOnHub(ref("w1", "a"), true)
+	p.connect()
+	p.waitSeconds(60)
+	if !p.begun() || p.spoke(ref("argocd", "a")) != nil {
+		t.Error("it is still there: its deletion counts as an absence")
+	}
+}
+
+// The agent is reported as elsewhere after it has connected, and its Hello is refused. What a user deletes then is known.
+func TestElsewhere_RefusedHello(t *testing.T) {
+	p := managedApp(t)
+	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+	p.waitSeconds(60)
+	p.leaves()
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Connected{Session: 77, Store: engine.Store{UID: "h", Revision: 1}}})
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Received{Session: 77, Message: engine.Hello{Epoch: engine.Epoch{Incarnation: 99}, Mode: "autonomous",
+		Protocol: engine.Range{Min: engine.ProtocolMin, Max: engine.ProtocolMax}, Projection: engine.Range{Min: engine.ProjectionMin, Max: engine.ProjectionMax}}}})
+	p.step(kind.Hub, FromPeer{Agent: "w1", Input: engine.Disconnected{Session: 77}})
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.lists(kind.Hub, kind.AppProjects)
+	p.removeOnHub(ref("w1", "a"), true)
+	p.removeOnHub(ref("w1", "b"), true)
+	p.connect()
+	p.answer()
+	p.waitSeconds(60)
+	for _, name := range []string{"a", "b"} {
+		if p.spoke(ref("argocd", name)) != nil {
+			t.Errorf("%s is still there: its deletion counts as an absence", name)
+		}
+	}
+}
+
+// The agent holds the deletion of its last Application because the hub was restored, and is elsewhere until a user confirms that.
+func TestElsewhere_DeletionThatTheAgentHolds(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.revision = 1000
+	p.connect()
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v1"))
+	p.disconnect()
+	p.revision = 500
+	p.connect()
+	p.removeOnHub(ref("w1", "a"), true)
+	p.settle()
+	p.waitSeconds(60)
+	p.disconnect()
+	p.revision, p.events = 600, nil
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.connect()
+	p.answer()
+	p.waitSeconds(10)
+	for _, e := range slices.Clone(p.events) {
+		if e.Type == engine.HoldStarted && e.Held.Scope == "" {
+			p.step(kind.Hub, Confirm{Agent: "w1", ID: e.Held.ID})
+			p.settle()
+		}
+	}
+	p.waitSeconds(120)
+	if p.spoke(ref("argocd", "a")) != nil {
+		t.Error("it is still there: its deletion counts as an absence")
+	}
+}
+
+// The time of the last comparison stays, so that the age of statuses is known when this replica takes over the agent.
+func TestElsewhere_LastComparisonIsKnown(t *testing.T) {
+	p := managedApp(t)
+	p.waitSeconds(120)
+	before := p.apps().InSyncAt
+	p.leaves()
+	if got := p.apps().InSyncAt; before == 0 || got != before {
+		t.Errorf("in sync at %d, before %d", got, before)
+	}
+}
+
+// An Application whose content is kept is reported when its agent comes back, too: it does not look absent.
+func TestElsewhere_KeptContentIsReported(t *testing.T) {
+	p := managedApp(t)
+	p.edit(kind.Hub, ref("w1", "a"), `{"drySource":{"repoURL":"https://git/x"},"syncSource":{"targetBranch":"env"}}`, "spec", "sourceHydrator")
+	p.waitSeconds(60)
+	p.disconnect()
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	if p.cached().IsReduced() {
+		t.Fatal("its content is not kept")
+	}
+	p.events = nil
+	p.connect()
+	p.waitSeconds(120)
+	for _, e := range p.events {
+		if e.Type == engine.HoldStarted {
+			t.Errorf("%s", e.Held.Reason)
+		}
+	}
+	if !p.begun() || p.replica() == nil {
+		t.Error("the session does not begin, or the Application is gone")
+	}
+}
+
+func TestElsewhere_AgentWithoutApplications(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	p.leaves()
+	p.connect()
+	if !p.begun() || !p.apps().Complete {
+		t.Errorf("begun: %v, %+v", p.begun(), p.apps())
+	}
+}
+
+// Statuses of an agent that is elsewhere are not kept in the engine.
+func TestElsewhere_StatusChanges(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	p.edit(kind.Hub, ref("w1", "a"), `{"sync":{"status":"OutOfSync"}}`, "status")
+	status, _ := p.sides[kind.Hub].Status("w1")
+	for _, s := range status.Scopes {
+		if s.Name == kind.StatusScope && s.Items > 0 {
+			t.Errorf("%d items are kept", s.Items)
+		}
+	}
+}
+
+// The agent connects to a replica for the first time, which then learns about the agent. A user deletes an Application before its
+// content is read.
+func TestElsewhere_FirstSessionWithThisReplica(t *testing.T) {
+	p := managedApp(t)
+	p.disconnect()
+	p.stopHub()
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.lists(kind.Hub, Resources()...)
+	if !p.cached().IsReduced() {
+		t.Fatal("its content is kept")
+	}
+	p.connect()
+	p.removeOnHub(ref("w1", "a"), true)
+	p.answer()
+	p.waitSeconds(60)
+	if !p.begun() || p.spoke(ref("argocd", "a")) != nil {
+		t.Error("it is still there: its deletion counts as an absence")
+	}
+}
+
+// A status is being written when the agent goes to another replica. The Application is deleted before the agent comes back.
+func TestElsewhere_DeletedAfterRunningWrite(t *testing.T) {
+	p := managedApp(t)
+	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
+	var running Write
+	p.once(kind.Hub, Update, func(w Write) { running = w })
+	p.edit(kind.Spoke, ref("argocd", "a"), `{"sync":{"status":"OutOfSync"}}`, "status")
+	p.disconnect()
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.step(kind.Hub, WriteResult{ID: running.ID, Object: p.stores[kind.Hub].put(running.Ref, running.Object.Raw(), false)})
+	p.removeOnHub(ref("w1", "a"), true)
+	p.connect()
+	p.answer()
+	p.waitSeconds(60)
+	if n := p.owned(kind.Hub, "w1", kind.StatusScope); n != 1 {
+		t.Errorf("%d Applications have a status, and one exists", n)
+	}
+}
+
+// This replica reads Applications before AppProjects. A user deletes an Application whose AppProject does not exist.
+func TestElsewhere_AppProjectsAreReadLast(t *testing.T) {
+	p := managedApp(t)
+	p.disconnect()
+	p.edit(kind.Hub, ref("w1", "a"), `"unknown"`, "spec", "project")
+	p.stopHub()
+	p.step(kind.Hub, Elsewhere{Agents: map[string]bool{"w1": true}})
+	p.lists(kind.Hub, kind.Applications, kind.AppProjects, kind.Secrets, kind.ConfigMaps)
+	if !p.cached().IsReduced() {
+		t.Fatal("its content is kept")
+	}
+	p.removeOnHub(ref("w1", "a"), true)
+	p.connect()
+	p.waitSeconds(60)
+	if !p.begun() || p.spoke(ref("argocd", "a")) != nil {
+		t.Error("it is still there: its deletion counts as an absence")
+	}
+}
+
+// AppProjects cannot be read when an Application of another AppProject appears.
+func TestElsewhere_AppProjectsAreUnreadable(t *testing.T) {
+	p := managedApp(t)
+	p.leaves()
+	p.step(kind.Hub, Unreadable{Resource: kind.AppProjects, Reason: "forbidden"})
+	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "unknown", "v1"))
+	p.lists(kind.Hub, kind.AppProjects)
+	if s := p.apps(); s.Items != 2 || p.sides[kind.Hub].Reduced("w1") != 2 {
+		t.Errorf("%d published, %d reduced", s.Items, p.sides[kind.Hub].Reduced("w1"))
 	}
 }

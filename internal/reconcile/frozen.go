@@ -42,7 +42,8 @@ func (n *Reconciler) projectRules(project string) (*kind.ProjectRules, bool) {
 func (l *agentSync) decided(was, is *kind.Object) bool {
 	_, placement, _ := kind.Place(is, &l.env)
 	switch {
-	case placement == kind.Undecided: // reconcileApplication records it
+	case placement == kind.Undecided: // also if the agent is elsewhere
+		l.reconciler.placements.undecided[refOf(kind.Applications, is)] = true
 		return false
 	case placement == kind.NotPlaced && was != nil && kind.ShowsFrozen(is):
 		l.reconciler.clearFrozen(refOf(kind.Applications, is)) // it has left the agent

@@ -308,6 +308,21 @@ func TestFrozen_ConditionWaitsForProjects(t *testing.T) {
 	}
 }
 
+func TestFrozen_DeletedWhileProjectsAreUnreadable(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.step(kind.Hub, Unreadable{Resource: kind.AppProjects, Reason: "test"})
+	p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "other", "v1"))
+	if len(p.sides[kind.Hub].placements.undecided) != 1 {
+		t.Fatal("it does not wait for AppProjects")
+	}
+	p.stores[kind.Hub].rev++
+	uid := p.stores[kind.Hub].objects[ref("w1", "a")].UID()
+	p.step(kind.Hub, Deleted{Ref: ref("w1", "a"), UID: uid, Revision: uint64(p.stores[kind.Hub].rev)})
+	if n := len(p.sides[kind.Hub].placements.undecided); n > 0 {
+		t.Errorf("%d deleted Applications wait for AppProjects", n)
+	}
+}
+
 // The condition of another kind, which a replica with the session has set, is not
 // removed by one without.
 func TestFrozen_NotShownAfterLeavingAgent(t *testing.T) {

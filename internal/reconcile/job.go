@@ -29,6 +29,7 @@ type decision struct {
 	object        *kind.Object // if nil, there is nothing to write and the job is done
 	again         bool         // the job decides again after this write
 	begins        string       // ID of the command that this write starts
+	ends          bool         // the replica ends because the hub ordered it
 	fail          *Failure     // the job failed
 	gone          bool         // done: there is nothing left to delete
 	leftUnchanged bool         // done: the object stays as it is
@@ -71,8 +72,7 @@ type objectQueue struct {
 	replaced   *kind.Object
 	staleSince engine.Time // since when the cached object is known to be stale; 0 if it is not
 	readID     uint64      // of the read that refreshes it; 0 if none yet
-	remembers  bool        // the write has a Remember
-	trust      storeTrust  // in it
+	remember   *Memory     // of the running write; nil if none
 }
 
 // rereadAfter is how long the watch may take to show a change that a write conflicted with, before the object is read.
@@ -126,9 +126,10 @@ func (n *Reconciler) work(d *objectQueue) {
 		j := &d.jobs[0]
 		j.writes++
 		write := Write{ID: d.writeID, Verb: dec.verb, Ref: d.ref, Object: dec.object, Reason: j.why, Agent: j.agent, Origin: j.origin, Attempt: j.writes, WhileOpen: j.open, Offline: dec.offline, MustStore: dec.mustStore}
-		if d.remembers = n.remembers(dec); d.remembers {
-			write.Remember, d.trust = new(n.Memory()), n.storeTrust()
+		if d.remember = nil; n.remembers(dec) {
+			d.remember = n.sharedMemory()
 		}
+		write.Remember = d.remember
 		n.emit(write)
 	}
 	if len(d.jobs) == 0 && d.idle() {
@@ -153,9 +154,10 @@ func (n *Reconciler) wrote(in WriteResult) {
 	}
 	delete(n.writing, in.ID)
 	d.writeID = 0
-	if d.remembers && in.Failure == nil {
-		n.recorded = d.trust
+	if d.remember != nil && in.Failure == nil {
+		n.recorded = d.remember.storeTrust()
 	}
+	d.remember = nil
 	switch {
 	case in.Failure != nil && in.Failure.Stale:
 		n.stale(d)

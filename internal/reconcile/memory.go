@@ -27,6 +27,8 @@ type Memory struct {
 	Generation     engine.HubGeneration // the latest that was seen
 
 	FormerGenerations []engine.HubGeneration // the latest of other hubs that the agent followed before
+
+	Removals []engine.Removal // replicas that were deleted for the hub, the oldest first
 }
 
 // KnownHub is what a managed agent needs to know of its hub to read its own replicas. It is zero before the first session.
@@ -89,6 +91,23 @@ func (n *Reconciler) storeTrust() storeTrust {
 	return storeTrust{other.UID, untrusted}
 }
 
+func (m *Memory) storeTrust() storeTrust { return storeTrust{m.Store.UID, m.StoreUntrusted} }
+
+// sharedMemory returns the Memory that the writes of this Step wait for. It is complete when the Step ends: a record for each
+// of many deletions would be large, and the Lease would be written for each.
+func (n *Reconciler) sharedMemory() *Memory {
+	if n.memory == nil {
+		n.memory = new(Memory)
+	}
+	return n.memory
+}
+
+func (n *Reconciler) completeMemory() {
+	if n.memory != nil {
+		*n.memory, n.memory = n.Memory(), nil
+	}
+}
+
 // remembers reports whether the next process must know of a write before it is done, and records what it must know.
 func (n *Reconciler) remembers(dec decision) bool {
 	if n.cfg.Side != kind.Spoke {
@@ -98,7 +117,7 @@ func (n *Reconciler) remembers(dec decision) bool {
 		n.commands.begun = withCommands(n.commands.begun, dec.begins)
 		return true
 	}
-	return dec.verb == Delete || n.storeTrust() != n.recorded
+	return dec.verb == Delete || dec.ends || n.storeTrust() != n.recorded
 }
 
 // Memory returns what a spoke knows now.
@@ -109,7 +128,7 @@ func (n *Reconciler) Memory() Memory {
 	}
 	other, untrusted := l.peer.Other()
 	return Memory{Store: other, StoreUntrusted: untrusted, Seen: l.peer.Seen(), Commands: slices.Clone(n.commands.begun), Deletions: withDeletions(slices.Clone(n.policy.deletions)), Hub: l.knownHub(),
-		Generation: l.peer.Generation(), FormerGenerations: l.peer.FormerGenerations()}
+		Generation: l.peer.Generation(), FormerGenerations: l.peer.FormerGenerations(), Removals: l.peer.Removals()}
 }
 
 // LaterGenerations returns the generations on replicas of a spoke that are later than the one that it follows.
@@ -123,6 +142,12 @@ func (n *Reconciler) LaterGenerations() []uint64 {
 // With returns the newer of both. Of two different stores that is the other's: their revisions cannot be compared. A store
 // that one of them does not trust is not trusted: only a user's acceptance ends that, and replaces the record.
 func (m Memory) With(other Memory) Memory {
+	out := m.with(other)
+	out.Removals = engine.KnownRemovals(engine.MergeRemovals(m.Removals, other.Removals), out.Generation, out.Store, out.StoreUntrusted)
+	return out
+}
+
+func (m Memory) with(other Memory) Memory {
 	commands := withCommands(slices.Clone(m.Commands), other.Commands...)
 	deletions := withDeletions(slices.Clone(m.Deletions), other.Deletions...)
 	generation, former := engine.MergeGenerations(m.Generation.Newer(other.Generation), slices.Concat(m.FormerGenerations, other.FormerGenerations, []engine.HubGeneration{m.Generation, other.Generation})...)
@@ -151,7 +176,7 @@ func (m Memory) With(other Memory) Memory {
 // Equal reports whether both are equal.
 func (m Memory) Equal(other Memory) bool {
 	return m.Store == other.Store && m.Hub == other.Hub && m.Generation == other.Generation && m.StoreUntrusted == other.StoreUntrusted && slices.Equal(m.Seen, other.Seen) && slices.Equal(m.Commands, other.Commands) &&
-		slices.Equal(m.Deletions, other.Deletions) && slices.Equal(m.FormerGenerations, other.FormerGenerations)
+		slices.Equal(m.Deletions, other.Deletions) && slices.Equal(m.FormerGenerations, other.FormerGenerations) && slices.Equal(m.Removals, other.Removals)
 }
 
 // withCommands adds missing IDs, and drops the oldest beyond maxCommands.

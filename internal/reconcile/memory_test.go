@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -19,6 +20,7 @@ func (p *pair) restartWith(memory Memory, behind uint64, sees ...*kind.Object) *
 	cfg := p.sides[kind.Spoke].cfg
 	cfg.Mode, cfg.KnownStore, cfg.KnownSeen, cfg.StoreUntrusted, cfg.KnownCommands = mode, memory.Store, memory.Seen, memory.StoreUntrusted, memory.Commands
 	cfg.KnownDeletions, cfg.KnownHub, cfg.KnownGeneration, cfg.FormerGenerations = memory.Deletions, memory.Hub, memory.Generation, memory.FormerGenerations
+	cfg.KnownRemovals = memory.Removals
 	q.sides[kind.Spoke] = New(cfg)
 	q.step(kind.Hub, Register{Agent: kind.Agent{Name: "w1", Mode: mode, Mapping: kind.ByNamespace, HubNamespace: "w1", Server: "https://proxy:9090?agentName=w1"}})
 	for _, r := range Resources() {
@@ -145,6 +147,46 @@ func TestMemory_OnlyStoreAndRemovalsAreSavedImmediately(t *testing.T) {
 	p.user(kind.Hub, ref("w1", "b"), app("w1", "b", "default", "v1"))
 	if memory.Store != (engine.Store{}) || memory.Seen != nil {
 		t.Errorf("then, remembered is %+v", *memory)
+	}
+}
+
+// Deletions that one input causes wait for one record of all of them: a record for each would be large, and the Lease would be
+// written for each.
+func TestMemory_DeletionsOfOneInputShareIt(t *testing.T) {
+	p := newPair(t, kind.Managed)
+	p.connect()
+	for i := range 20 {
+		p.user(kind.Hub, ref("w1", fmt.Sprintf("app-%d", i)), app("w1", fmt.Sprintf("app-%d", i), "default", "v1"))
+	}
+	var first *Memory
+	deleted := 0
+	p.hook = func(side kind.Side, w Write) bool {
+		if side != kind.Spoke || w.Verb != Delete {
+			return false
+		}
+		if deleted++; first == nil {
+			first = w.Remember
+			if len(first.Removals) != 20 {
+				t.Errorf("the first deletion waits for a record of %d", len(first.Removals))
+			}
+		}
+		if w.Remember != first {
+			t.Errorf("deletion %d has a record of its own", deleted)
+		}
+		return false
+	}
+	hub := p.stores[kind.Hub]
+	for r := range hub.objects {
+		if r.Resource == kind.Applications {
+			delete(hub.objects, r)
+		}
+	}
+	hub.rev++
+	p.step(kind.Hub, List{Resource: kind.Applications, Revision: uint64(hub.rev)})
+	p.waitSeconds(70)
+	p.confirmAll() // one input
+	if deleted != 20 {
+		t.Fatalf("%d deletions", deleted)
 	}
 }
 

@@ -37,6 +37,7 @@ func (l *agentSync) notify(r kind.Resource, was, is *kind.Object, watched bool) 
 				l.recordRefresh(now)
 			}
 			l.publishOrWithdraw(s, old, now, engine.Withdraw{Seen: s.seenLeaving(was, is, watched), DeletedUID: l.deletedUID(was, is)})
+		case s.cfg.Style == engine.Attached && l.elsewhere && now != nil: // it is compact
 		case s.cfg.Style != engine.OneShot:
 			l.observeReplica(s, old, now)
 		}
@@ -144,16 +145,25 @@ func (l *agentSync) recordUnsendable(item itemName, reason string) {
 	l.reconciler.emit(Report{Agent: l.name, Event: f})
 }
 
-// reportStored reports what a replica object contains.
+// reportStored reports what a replica object contains. A replica that ends because a user deleted its object on the hub counts as
+// gone, although finalizers of others keep it for a while, for example until its delete hooks have run. Otherwise the hub would
+// lack it: its deletion would be held, or its hooks removed.
 func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
-		if held, ok := s.kind.ReadReplica(is, &l.env); ok {
+		if held, ok := s.kind.ReadReplica(is, &l.env); ok && !l.ending[itemName{s.cfg.Name, held.Key}] {
+			alias := held.Ownership.Alias
+			// Before the first session, the release of the other side is unknown. Then opened has the aliases checked. A temporary
+			// alias has no release. If it were checked whenever the object is seen, two writers of one field would never stop.
+			outdated := l.met && alias.Release != "" && l.isOutdated(s, alias)
 			l.step(engine.Observe{Scope: s.cfg.Name, Key: held.Key, Stored: l.versionOf(s, is, held), Size: len(held.Content),
-				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: held.Ownership.Alias.Alias, Lossy: len(held.Ownership.Alias.Lost) > 0, SourceRevision: held.Ownership.SourceRevision, SourceGeneration: held.Ownership.SourceGeneration})
+				Owned: held.Ownership.Owned || s.cfg.Style == engine.Attached, Alias: alias.Alias, Lossy: len(alias.Lost) > 0, Outdated: outdated, SourceRevision: held.Ownership.SourceRevision, SourceGeneration: held.Ownership.SourceGeneration})
 			return
 		}
 	}
 	if key, ok := s.kind.Key(cmp.Or(was, is), &l.env); ok {
+		if is == nil && l.reconciler.cache.get(refOf(s.kind.Resource(), was)) != was { // not withdrawAll
+			delete(l.ending, itemName{s.cfg.Name, key})
+		}
 		l.step(engine.ObjectGone{Scope: s.cfg.Name, Key: key})
 	}
 }
@@ -175,12 +185,15 @@ func (l *agentSync) notifyAll() {
 	}
 }
 
-// withdrawAll takes back everything that was reported under the previous Env.
+// withdrawAll takes back everything that was reported under the previous Env. A reduced Application stays as it was published:
+// it is reported when its content is read.
 func (l *agentSync) withdrawAll() {
 	l.references = references{}
 	for _, r := range l.reconciler.resources {
 		for _, o := range l.objects(r) {
-			l.notify(r, o, nil, false)
+			if !o.IsReduced() {
+				l.notify(r, o, nil, false)
+			}
 		}
 	}
 	l.known = false
@@ -195,7 +208,7 @@ func (l *agentSync) reportView(r kind.Resource) {
 		view := engine.View{Scope: s.cfg.Name, Complete: l.known}
 		for _, other := range needed {
 			if other == kind.Applications && l.hasReduced() {
-				view.Complete, view.Reason = false, "cannot read "+other.Plural+": "+l.notInMemory()
+				view.Complete, view.Reason = false, l.unreadApplications()
 			}
 			for _, p := range l.parts(other) {
 				if !p.complete {

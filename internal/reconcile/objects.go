@@ -58,6 +58,7 @@ func (n *Reconciler) removed(ref kind.Ref, uid string, rev uint64, watched bool)
 	delete(n.retries, ref)
 	delete(n.repositories.reads, ref) // the answer may be older
 	delete(n.repositories.verifiedAt, ref)
+	delete(n.placements.undecided, ref)
 	n.rememberDeleted(ref, old)
 	n.notifySyncs(ref.Resource, old, nil, watched)
 	if !n.isStandby() {

@@ -50,6 +50,8 @@ type Config struct {
 	KnownGeneration engine.HubGeneration
 	// FormerGenerations are the latest generations of hubs that the agent followed before.
 	FormerGenerations []engine.HubGeneration
+	// KnownRemovals are replicas that earlier processes have deleted for the hub.
+	KnownRemovals []engine.Removal
 
 	OneHub bool // all addresses of the hub must lead to hubs of one identity
 
@@ -112,6 +114,8 @@ type Reconciler struct {
 	credentialArrivals arrivals          // spoke
 	commands           commands          // spoke
 	recorded           storeTrust        // spoke: stored for the next process
+	memory             *Memory           // spoke: of the writes of this Step; nil if none needs it
+	restoredSince      bool              // standby: this cluster was restored since the active hub received its objects
 	policy             spokePolicy       // spoke
 	repositories       repositoryTracker // hub: repositories and their projects
 	placements         placements        // hub: Applications and their projects
@@ -221,7 +225,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	case Remembered:
 		if l := n.syncs[""]; l != nil {
 			l.step(engine.Remembered{Store: in.Store, StoreUntrusted: in.StoreUntrusted, Seen: in.Seen, Generation: in.Generation,
-				FormerGenerations: in.FormerGenerations, LaterGenerations: in.LaterGenerations})
+				FormerGenerations: in.FormerGenerations, LaterGenerations: in.LaterGenerations, Removals: in.Removals})
 			n.commands.remember(in.Commands)
 			n.policy.deletions = withDeletions(n.policy.deletions, in.Deletions...)
 		}
@@ -241,6 +245,7 @@ func (n *Reconciler) Step(now engine.Time, in Input) []Effect {
 	n.drain()
 	n.checkFleet()
 	n.rearm()
+	n.completeMemory()
 	return n.out
 }
 
@@ -312,7 +317,9 @@ func (n *Reconciler) register(in Register) {
 		n.unregister(in.Agent.Name, "the agent's registration has changed")
 	}
 	l := newAgentSync(n, in)
-	l.elsewhere = elsewhere && l.inOneNamespace()
+	if elsewhere && l.inOneNamespace() {
+		l.setElsewhere(true)
+	}
 	n.syncs[in.Agent.Name] = l
 	n.index.add(l)
 	n.byNS[in.Agent.HubNamespace] = append(n.byNS[in.Agent.HubNamespace], l)
@@ -320,9 +327,8 @@ func (n *Reconciler) register(in Register) {
 		n.byURL[url] = append(n.byURL[url], l)
 	}
 	l.notifyAll()
-	if !l.elsewhere {
-		l.restore(false)
-	}
+	l.unread = l.hasReduced()
+	l.restore(false)
 }
 
 func (n *Reconciler) unregister(agent, why string) {

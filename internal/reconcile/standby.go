@@ -2,9 +2,11 @@ package reconcile
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/rawjson"
 )
 
 // This file is what differs between a hub and its standby. A Reconciler of the mode standby has the kinds of
@@ -95,11 +97,31 @@ func (l *agentSync) removeOnStandby(s *scope, local *kind.Object) decision {
 }
 
 // receivedBy returns up to which revision of this cluster the active hub has received its objects, or 0 if that is unknown.
-func (n *Reconciler) receivedBy(m *engine.Welcome) uint64 {
+// It is unknown if this cluster was restored from a backup since: new objects then have revisions that were used before.
+func (l *agentSync) receivedBy(m *engine.Welcome) uint64 {
+	n := l.reconciler
 	if !n.isStandby() || m.Predecessor.UID != n.cfg.ClusterUID {
 		return 0
 	}
+	n.restoredSince = n.restoredSince || l.fresh.Revision < m.Predecessor.Revision || n.lacksMark(m.Predecessor.Mark)
+	if n.restoredSince {
+		return 0
+	}
 	return m.Predecessor.Revision
+}
+
+// lacksMark reports whether this cluster lacks a history mark that it has recorded for another hub.
+func (n *Reconciler) lacksMark(m engine.HistoryMark) bool {
+	if m.Number == 0 {
+		return false
+	}
+	for _, o := range n.cache.tables[kind.Agents].objects {
+		if rawjson.Text(o.Get("status"), "historyRecord") == m.Record {
+			number, err := strconv.ParseUint(string(o.Get("status", "historyMark")), 10, 64)
+			return err != nil || number < m.Number
+		}
+	}
+	return true
 }
 
 // Received returns the active hub's store and the revision up to which a standby has received everything of it in this

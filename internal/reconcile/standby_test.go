@@ -285,6 +285,59 @@ func TestStandby_FormerActiveHubCatchesUp(t *testing.T) {
 	}
 }
 
+// The former active hub was restored from an older backup. What users have created there since can have revisions that the
+// active hub has received of other objects. It stays, whatever the revision is by now.
+func TestStandby_FormerActiveHubWasRestored(t *testing.T) {
+	const received = 1000
+	agent := func(record string, mark int) string {
+		return standbyObject(kind.Agents, "hub-2", ``, fmt.Sprintf(`"spec":{"mode":"standby"},"status":{"historyMark":%d,"historyRecord":%q}`, mark, record))
+	}
+	mark := engine.HistoryMark{Record: "agent-uid-7", Number: 4}
+	for name, tc := range map[string]struct {
+		agent    string // as it is on the former hub; empty if there is none
+		mark     engine.HistoryMark
+		sessions []uint64 // revision of the former hub at the start of each
+		deleted  bool
+	}{
+		"not restored":      {agent("agent-uid-7", 4), mark, []uint64{1000}, true},
+		"a later mark":      {agent("agent-uid-7", 5), mark, []uint64{1000}, true},
+		"no mark is known":  {"", engine.HistoryMark{Record: "agent-uid-7"}, []uint64{1000}, true},
+		"an older revision": {agent("agent-uid-7", 4), mark, []uint64{999}, false},
+		"an older revision in the session before": {agent("agent-uid-7", 4), mark, []uint64{999, 2000}, false},
+		"a lower mark":             {agent("agent-uid-7", 3), mark, []uint64{2000}, false},
+		"a mark of another record": {agent("agent-uid-9", 9), mark, []uint64{2000}, false},
+		"no Agent with a mark":     {"", mark, []uint64{2000}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			former, active := emptyCluster(t, 0), emptyCluster(t, 100)
+			for _, name := range []string{"a", "b", "c"} {
+				former.with(ref("w1", name), app("w1", name, "default", "v1"))
+				active.with(ref("w1", name), string(former.objects[ref("w1", name)].Raw()))
+				active.with(ref("w1", name), string(set(t, active.objects[ref("w1", name)].Raw(),
+					fmt.Sprintf(`{"argocd.argoproj.io/principal-uid":"principal-1","argocd.argoproj.io/source-uid":%q}`, former.objects[ref("w1", name)].UID()), "metadata", "annotations")))
+			}
+			former.with(ref("w1", "fresh"), app("w1", "fresh", "default", "v1"))
+			if tc.agent != "" {
+				former.with(refOfKind(kind.Agents, "hub-2"), tc.agent)
+			}
+			h := newHubs(t, active, former, func(a, s *Config) {
+				a.ClusterUID, s.ClusterUID = "s", "h"
+				a.Generation, a.Predecessor = 2, engine.Store{UID: "h", Revision: received, Mark: tc.mark}
+			})
+			h.hubStore = "s"
+			for _, revision := range tc.sessions {
+				h.revision = revision
+				h.connect()
+				h.beat()
+				h.disconnect()
+			}
+			if deleted := h.standbyHas(ref("w1", "fresh")) == nil; deleted != tc.deleted {
+				t.Errorf("the Application that the active hub lacks is deleted: %v", deleted)
+			}
+		})
+	}
+}
+
 // The former active hub is back, and the active hub does not know up to where it has received its objects. It deletes
 // nothing.
 func TestStandby_KeepsWhatMayBeUnknownToTheActiveHub(t *testing.T) {
@@ -457,6 +510,7 @@ func TestStandby_PredecessorOfAnotherCluster(t *testing.T) {
 	h := newHubs(t, emptyCluster(t, 100).with(ref("w1", "b"), app("w1", "b", "default", "v1")), former, func(a, _ *Config) {
 		a.Generation, a.Predecessor = 2, engine.Store{UID: "another", Revision: 1000}
 	})
+	h.revision = 1000
 	h.connect()
 	h.beat()
 	h.confirmAll()

@@ -23,7 +23,7 @@ func (n *Reconciler) Stats() Stats {
 		l.Jobs += len(d.jobs)
 	}
 	for _, sync := range n.syncs {
-		l.Notes += len(sync.refreshes) + len(sync.refreshed) + len(sync.finalized) + len(sync.conditionsWrittenAt) + len(sync.unsendable) + len(sync.frozen)
+		l.Notes += len(sync.refreshes) + len(sync.refreshed) + len(sync.finalized) + len(sync.conditionsWrittenAt) + len(sync.unsendable) + len(sync.ending) + len(sync.frozen)
 	}
 	return l
 }

@@ -6,9 +6,9 @@ import (
 
 // This file is about specs that go back, and what that deletes.
 
-// goesBack reports whether users of the owner were done with a revision before they came to the one that it replaces.
-func (l *ledger) goesBack(source, from, to string) bool {
-	a, b := l.first[source+"/"+from], l.last[source+"/"+to]
+// goesBack reports whether users of the owner were done with a revision before they came to the one that it replaces on an agent.
+func (l *ledger) goesBack(agent, source, from, to string) bool {
+	a, b := l.first[source+"/"+from], max(l.last[source+"/"+to], l.regained[source+"/"+to+"@"+agent])
 	return a > 0 && b > 0 && b < a
 }
 
@@ -25,14 +25,14 @@ func (w *world) guardBackward(s *spoke, ch change, bad func(string)) {
 		return
 	}
 	from, to := unquote(ch.old.Get("spec", "source", "targetRevision")), unquote(ch.new.Get("spec", "source", "targetRevision"))
-	if source := ch.new.Annotation(sourceKey); source == ch.old.Annotation(sourceKey) && w.ledger.goesBack(source, from, to) {
+	if source := ch.new.Annotation(sourceKey); source == ch.old.Annotation(sourceKey) && w.ledger.goesBack(s.agent.Name, source, from, to) {
 		bad("goes back from " + from + " to " + to + " with")
 	}
 }
 
 // pruned is Argo CD deleting what a new revision lacks.
 func (l *ledger) pruned(c *cluster, r kind.Ref, source, from, to string) {
-	if !l.goesBack(source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 {
+	if !l.goesBack(c.spoke.agent.Name, source, from, to) || !c.spoke.managed() || l.spokeEra[c.spoke.agent.Name] > 0 {
 		return
 	}
 	l.w.check(l.hubEra > 0 && l.trusts(c.spoke.agent.Name) || l.w.group != nil && l.acceptedStore[c.spoke.agent.Name], "%s on %s is synced back from %s to %s, and resources are pruned", short(r), c.name, from, to)

@@ -150,6 +150,7 @@ type memory struct {
 	Hub            reconcile.KnownHub
 	Mark           uint64 // of this cluster's own history
 	Generation     engine.HubGeneration
+	Removals       string // as engine.FormatRemovals has it
 }
 
 func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
@@ -159,7 +160,7 @@ func (c *cluster) remember(who actor, r kind.Resource, name string, m memory) {
 	}
 	t := tree{"metadata": tree{"namespace": c.argo, "name": name}, "spec": tree{
 		"incarnation": m.Incarnation, "cluster": m.KnownCluster,
-		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "knownMark": m.KnownStore.Mark.Number, "mark": m.Mark, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "hub": hubTree(m.Hub), "generation": tree{"hub": m.Generation.Hub, "number": m.Generation.Number, "since": m.Generation.Since}}}
+		"store": m.KnownStore.UID, "revision": m.KnownStore.Revision, "record": m.KnownStore.Mark.Record, "knownMark": m.KnownStore.Mark.Number, "mark": m.Mark, "suspect": m.StoreUntrusted, "seen": m.Seen, "commands": m.Commands, "removals": m.Removals, "hub": hubTree(m.Hub), "generation": tree{"hub": m.Generation.Hub, "number": m.Generation.Number, "since": m.Generation.Since, "store": m.Generation.Store}}}
 	o := encode(t)
 	var err *apiError
 	if c.st.get(ref(r, c.argo, name)) == nil {
@@ -186,8 +187,8 @@ func (c *cluster) recall(r kind.Resource, name string) memory {
 		KnownStore: engine.Store{UID: digText(t, "spec", "store"), Revision: number("revision"),
 			Mark: engine.HistoryMark{Record: digText(t, "spec", "record"), Number: number("knownMark")}},
 		Mark:           number("mark"),
-		Generation:     engine.HubGeneration{Hub: digText(t, "spec", "generation", "hub"), Number: numberAt(o, "spec", "generation", "number"), Since: numberAt(o, "spec", "generation", "since")},
-		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands"),
+		Generation:     engine.HubGeneration{Hub: digText(t, "spec", "generation", "hub"), Number: numberAt(o, "spec", "generation", "number"), Since: numberAt(o, "spec", "generation", "since"), Store: digText(t, "spec", "generation", "store")},
+		StoreUntrusted: dig(t, "spec", "suspect") == true, Seen: digText(t, "spec", "seen"), Commands: digText(t, "spec", "commands"), Removals: digText(t, "spec", "removals"),
 		Hub: reconcile.KnownHub{Agent: digText(t, "spec", "hub", "agent"), Namespace: digText(t, "spec", "hub", "namespace"), Server: digText(t, "spec", "hub", "server"),
 			ArgoNamespace: digText(t, "spec", "hub", "argoNamespace"), PrincipalUID: digText(t, "spec", "hub", "principalUID"),
 			InstanceLabel: digText(t, "spec", "hub", "instanceLabel"), Mapping: digText(t, "spec", "hub", "mapping"), Projection: projection(o)}}

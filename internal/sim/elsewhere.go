@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -29,6 +31,44 @@ func (p *process) announceElsewhere() {
 		agents[s.agent.Name] = wrong || p.superseded(s.agent.Name, engine.Epoch{})
 	}
 	p.step(reconcile.Elsewhere{Agents: agents})
+}
+
+// checkElsewhere cuts every connection of an idle world and lets users delete an Application of each managed agent while it is
+// elsewhere for all principals. The principal to which an agent then connects has seen that: nothing is held.
+func (w *world) checkElsewhere() {
+	if !w.shape.elsewhere || len(w.violations) > 0 {
+		return
+	}
+	w.cutAll()
+	w.run(w.now + 20)
+	agents := map[string]bool{}
+	for _, s := range w.spokes {
+		agents[s.agent.Name] = true
+	}
+	for _, p := range w.principals {
+		if p.up {
+			p.step(reconcile.Elsewhere{Agents: agents})
+		}
+	}
+	known := maps.Clone(w.shown)
+	for _, s := range w.spokes {
+		for _, r := range ownHubApps(w) {
+			if o := w.hub.st.get(r); s.managed() && w.sentTo(s, r, o) && o.Label("appset") == "" && !o.IsDeleting() {
+				w.deleteApplication(w.hub, userName, r, false)
+				break
+			}
+		}
+	}
+	limit := w.now + 5*minute
+	for len(w.violations) == 0 && w.now < limit && (len(w.differences()) > 0 || !w.allInSync()) {
+		w.run(w.now + 5*second)
+	}
+	for id, held := range w.shown {
+		w.check(known[id] != nil || held.Scope != kind.ApplicationScope, "what a user deleted while its agent was elsewhere is held: %s", held.Reason)
+	}
+	if found := w.differences(); len(found) > 0 {
+		w.violate("after agents were elsewhere the two sides do not become equal:\n  %s", strings.Join(found, "\n  "))
+	}
 }
 
 // readApplications executes a ReadApplications of the Reconciler. The answer can be late.

@@ -140,7 +140,7 @@ func clockJump(w *world, a action) {
 		s, _ := pick(w.spokes, a.n[1])
 		p = s.process
 	}
-	p.pausedUntil = w.now + 2*span(a.n[2])
+	p.pausedUntil = max(p.pausedUntil, w.now+2*span(a.n[2])) // a second jump does not end the first: what waits for it stays late
 }
 
 // restoreHub takes a backup first if there is none: then it goes back later.

@@ -39,3 +39,28 @@ func TestGuards_ModeOfRequestDecides(t *testing.T) {
 		})
 	}
 }
+
+// A standby may replace an object of its own by one with the same content. Only an operation without a name is not content.
+func TestSameContent_WithoutUnnamedOperation(t *testing.T) {
+	command := func(name string) tree {
+		return tree{"sync": tree{"revision": "r1"}, "info": []any{tree{"name": name, "value": "c1"}}}
+	}
+	for name, c := range map[string]struct {
+		change func(tree)
+		same   bool
+	}{
+		"nothing":            {func(tree) {}, true},
+		"an annotation":      {func(t tree) { put(t, "n", "metadata", "annotations", "note") }, true},
+		"a click":            {func(t tree) { t["operation"] = command(requestInfo) }, true},
+		"a command":          {func(t tree) { t["operation"] = command("argocd-agent/command") }, false},
+		"a mirrored command": {func(t tree) { t["operation"] = command("argocd-agent/mirror") }, false},
+		"the spec":           {func(t tree) { put(t, "r2", "spec", "source", "targetRevision") }, false},
+		"the status":         {func(t tree) { put(t, "Healthy", "status", "health", "status") }, false},
+	} {
+		own, copied := application("argocd", "web", "in-cluster", "r1"), application("argocd", "web", "in-cluster", "r1")
+		c.change(own)
+		if same := sameContent(parsed([]byte(text(own))), parsed([]byte(text(copied)))); same != c.same {
+			t.Errorf("%s: same %t", name, same)
+		}
+	}
+}

@@ -58,8 +58,8 @@ func (p *process) stepLease() (again bool) {
 		p.lease.version, p.lease.since = version, w.now
 	}
 	is.Expired = w.now-p.lease.since > ms(hubLeaseDuration) || w.mutant.takesLease
-	state := p.born
-	if is.Expired && state.Role == hubstate.Standby {
+	state, uid := p.born, p.cluster.st.uid
+	if state.Role == hubstate.Standby && is.Expired || state.Role == hubstate.Active && is.Holder != uid {
 		if p.cluster.down() {
 			return false
 		}
@@ -67,12 +67,11 @@ func (p *process) stepLease() (again bool) {
 			return false // it starts again
 		}
 	}
-	uid := p.cluster.st.uid
-	switch d := hublease.Decide(uid, state, is); d.Action {
+	switch d := hublease.Decide(uid, state, is, ""); d.Action {
 	case hublease.Claim:
 		l.write(hublease.Record{Exists: true, Identity: p.born.Identity, Holder: uid, Generation: d.Generation})
-		// After a demotion, replicas that have not heard of it may still serve, with or without a Lease.
-		w.check(is.Holder == "" || !s.other().holdsLease(), "%s takes the Lease, and %s may still serve agents", p.name, s.other().cluster.name)
+		// After a demotion, replicas that have not heard of it may still serve, with or without a Lease. A renewal takes nothing.
+		w.check(is.Holder == "" || is.Holder == uid || !s.other().holdsLease(), "%s takes the Lease, and %s may still serve agents", p.name, s.other().cluster.name)
 		if p.born.Role != hubstate.Active {
 			w.tracef("%s: takes over with generation %d", p.name, d.Generation)
 			return true
@@ -101,6 +100,7 @@ func (p *process) becomes(from, next hubstate.State) {
 	}
 	if from.Role == hubstate.Standby {
 		next.Predecessor = is.Predecessor
+		p.site.lossy = true
 	}
 	p.site.write(actor{what: p.name, proc: p}, next)
 	if next.Role == hubstate.Active {

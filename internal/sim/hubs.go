@@ -31,6 +31,7 @@ type site struct {
 	sender     *process
 	receiver   *process
 	changedAt  engine.Time // when its role changed last
+	lossy      bool        // it was promoted although it lacked something of the other hub, or without a comparison
 }
 
 // group is two hubs with one identity.
@@ -40,16 +41,18 @@ type group struct {
 	partitionUntil engine.Time // between the hubs
 	lease          *hubLease   // nil: an operator decides which hub is active
 
-	views map[*cluster]*ledger         // what each hub would publish, if all agents followed it
-	had   map[*cluster]map[string]bool // IDs of objects that a hub has or had
-	gone  map[*cluster]map[string]bool // ... and that were deleted there, other than by replication
-	back  map[string]engine.Time       // ... and are there again
-	wrote map[string]uint64            // UIDs of replicas on spokes: the generation that wrote them last
+	views map[*cluster]*ledger           // what each hub would publish, if all agents followed it
+	had   map[*cluster]map[string]bool   // IDs of objects that a hub has or had
+	gone  map[*cluster]map[string]uint64 // ... and that were deleted there, other than by replication: the revision
+	back  map[string]engine.Time         // ... and are there again
+	wrote map[string]uint64              // UIDs of replicas on spokes: the generation that wrote them last
+	kept  map[*cluster]map[string]bool   // IDs of Applications that a hub had kept when it was promoted, see noteKept
+	ended map[string]*cluster            // "uid@agent": the hub for which an agent deleted its replica, because a user had deleted it there
 }
 
 // addHub adds the standby.
 func (w *world) addHub() {
-	g := &group{w: w, views: map[*cluster]*ledger{}, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]bool{}, back: map[string]engine.Time{}, wrote: map[string]uint64{}}
+	g := &group{w: w, views: map[*cluster]*ledger{}, had: map[*cluster]map[string]bool{}, gone: map[*cluster]map[string]uint64{}, back: map[string]engine.Time{}, wrote: map[string]uint64{}, ended: map[string]*cluster{}, kept: map[*cluster]map[string]bool{}}
 	w.group = g
 	if w.shape.hubLease {
 		g.lease = &hubLease{}
@@ -62,7 +65,7 @@ func (w *world) addHub() {
 		s := &site{w: w, index: i, cluster: c}
 		g.sites[i] = s
 		g.views[c] = newLedger(w)
-		g.had[c], g.gone[c] = map[string]bool{}, map[string]bool{}
+		g.had[c], g.gone[c] = map[string]bool{}, map[string]uint64{}
 		if i == 0 {
 			s.principals = w.principals
 		} else {
@@ -105,6 +108,14 @@ func (s *site) processes() []*process {
 	return append([]*process{s.sender, s.receiver}, s.principals...)
 }
 
+// siteOf returns the hub of a cluster.
+func (g *group) siteOf(c *cluster) *site {
+	if g.sites[0].cluster == c {
+		return g.sites[0]
+	}
+	return g.sites[1]
+}
+
 func (s *site) other() *site { return s.w.group.sites[1-s.index] }
 
 // hub returns the state of the hub for a decision.
@@ -126,11 +137,9 @@ func (s *site) write(who actor, next hubstate.State) {
 	if before == next {
 		return
 	}
-	data := tree{"identity": next.Identity, "role": string(next.Role), "generation": strconv.FormatUint(next.Generation, 10)}
-	if next.Predecessor.UID != "" {
-		data["predecessor"] = hubstate.FormatStore(next.Predecessor)
-	}
-	t := tree{"apiVersion": "v1", "kind": "ConfigMap", "metadata": tree{"namespace": s.cluster.argo, "name": hubstate.ConfigMap}, "data": data}
+	data, annotations := hubstate.Content(next)
+	t := tree{"apiVersion": "v1", "kind": "ConfigMap", "data": texts(data),
+		"metadata": tree{"namespace": s.cluster.argo, "name": hubstate.ConfigMap, "annotations": texts(annotations)}}
 	if s.cluster.st.get(s.stateRef()) == nil {
 		_, _ = s.cluster.st.create(who, kind.ConfigMaps, encode(t))
 	} else {
@@ -142,6 +151,12 @@ func (s *site) write(who actor, next hubstate.State) {
 	s.w.tracef("%s: %s is %s, generation %d, predecessor %s", who.what, s.cluster.name, next.Role, next.Generation, hubstate.FormatStore(next.Predecessor))
 	s.changedAt = s.w.now
 	s.w.group.guardStates()
+	if next.Role == hubstate.Active {
+		s.w.group.noteKept(s)
+	}
+	for _, a := range s.w.appsets {
+		a.plan()
+	}
 	for _, p := range s.processes() {
 		if p.up {
 			p.later(s.cluster.watchLag(), p.reviewRole)
@@ -204,6 +219,19 @@ func (w *world) hubs() []*cluster {
 		return []*cluster{w.hub}
 	}
 	return []*cluster{w.group.sites[0].cluster, w.group.sites[1].cluster}
+}
+
+// activeHubs returns the hubs that are active: none or both, for a while.
+func (w *world) activeHubs() (active []*cluster) {
+	if w.group == nil {
+		return []*cluster{w.hub}
+	}
+	for _, s := range w.group.sites {
+		if s.isActive() {
+			active = append(active, s.cluster)
+		}
+	}
+	return active
 }
 
 // registrations is where principals keep what they know of agents. A standby receives Agents.
@@ -275,7 +303,6 @@ func (p *process) persistStandby() {
 	if received.Revision == 0 {
 		return
 	}
-	received.Mark = engine.HistoryMark{}
 	p.changeState(func(s hubstate.State) hubstate.State { return hubstate.Received(s, received) })
 }
 

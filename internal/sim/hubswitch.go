@@ -70,6 +70,9 @@ func (g *group) promote(s *site, interrupted bool) {
 		g.w.tracef("%s: promote %s: %v", operatorName, s.cluster.name, err)
 		return
 	}
+	if s.lossy = s.lacks(other); !s.lossy {
+		promoted = hubstate.Compared(promoted, engine.Store{UID: other.cluster.st.uid, Revision: other.cluster.st.rev})
+	}
 	other.write(other.by(), demoted)
 	if !interrupted {
 		s.write(s.by(), promoted)
@@ -77,9 +80,39 @@ func (g *group) promote(s *site, interrupted bool) {
 	}
 }
 
-// promoteWithout is argocd-agentctl hub promote --force.
+// lacks reports whether a standby lacks something of the hub that was demoted, as argocd-agentctl compares them. An operator who
+// sees that accepts the loss.
+func (s *site) lacks(old *site) bool {
+	if !hubstate.MayLack(s.hub(), old.hub()) || s.hub().Predecessor.UID != old.cluster.st.uid {
+		return true // they are not compared
+	}
+	env := func(c *cluster, side kind.Side) *kind.Env {
+		return &kind.Env{Side: side, Agent: kind.Agent{Mode: kind.Standby}, HubArgoNamespace: c.argo, SpokeArgoNamespace: c.argo, PrincipalUID: s.hub().Identity}
+	}
+	active, standby := env(old.cluster, kind.Hub), env(s.cluster, kind.Spoke)
+	if before := old.hub().Predecessor; before.UID == s.cluster.st.uid {
+		standby.Received = before.Revision
+	}
+	for _, k := range kind.StandbyKinds() {
+		k := k.(kind.StandbyKind)
+		sent, held := kind.ComparedItems{}, kind.ComparedItems{}
+		for _, o := range old.cluster.st.list(k.Resource()) {
+			sent.AddActive(k, o, active)
+		}
+		for _, o := range s.cluster.st.list(k.Resource()) {
+			held.AddStandby(k, o, standby)
+		}
+		if missing, differ, deleted := held.Lacks(sent); len(missing)+len(differ)+len(deleted) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// promoteWithout is argocd-agentctl hub promote --force. docs/hubs.md forbids it for a hub that was replaced and did not become the
+// standby since: it does not know the generation of the hub that replaced it, and could get the same one.
 func (g *group) promoteWithout(s *site) {
-	if s.cluster.down() {
+	if s.cluster.down() || s.wasReplaced() {
 		return
 	}
 	next, err := hubstate.PromoteWithout(s.hub())
@@ -87,9 +120,13 @@ func (g *group) promoteWithout(s *site) {
 		g.w.tracef("%s: promote %s by force: %v", operatorName, s.cluster.name, err)
 		return
 	}
+	s.lossy = true
 	s.write(s.by(), next)
 	g.use(s)
 }
+
+// wasReplaced reports whether the other hub was promoted with a later generation than this hub knows.
+func (s *site) wasReplaced() bool { return s.other().hub().LastActive() > s.hub().Generation }
 
 // follow is argocd-agentctl hub demote --other-context.
 func (g *group) follow(s, active *site) {
@@ -213,7 +250,7 @@ func (g *group) resolve() {
 		a = latest
 	}
 	b := a.other()
-	if !a.isActive() || a.hub().Generation < b.hub().Generation {
+	if !a.isActive() || a.hub().Generation < b.hub().Generation || b.hub().WasActiveWith(a.hub().Identity, a.hub().Generation) {
 		g.demote(a)
 		g.demote(b)
 		g.promote(a, false)
@@ -278,7 +315,7 @@ func (s *shape) withTwoHubs() {
 // twoHubActions are the actions of a world with two hubs. Left out is what the sets of actions of one hub are for: restored
 // stores, changed registrations and settings, other releases.
 func twoHubActions() []actionType {
-	left := map[string]bool{"change ApplicationSet": true, "rolling sync": true, "hub restored": true, "spoke restored": true, "spoke emptied": true, "hub emptied": true,
+	left := map[string]bool{"hub restored": true, "spoke restored": true, "spoke emptied": true, "hub emptied": true,
 		"clone in another cluster": true, "principal crash": true, "all principals down": true}
 	var out []actionType
 	for _, list := range [][]actionType{hubActions, spokeActions, faultActions, groupActions} {

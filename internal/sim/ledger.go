@@ -37,6 +37,7 @@ type ledger struct {
 
 	first     map[string]uint64      // "uid/revision": the turn at which a user first came to it
 	last      map[string]uint64      // ... and last
+	regained  map[string]uint64      // "uid/revision@agent": the turn at which the hub that the agent follows got it back from the other hub
 	cascadeAt map[string]engine.Time // when an Application was first seen so
 	recounts  bool                   // a store was replaced without a user's action
 
@@ -69,7 +70,7 @@ type syncRequest struct {
 }
 
 func newLedger(w *world) *ledger {
-	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
+	return &ledger{w: w, goneFromHub: map[string]bool{}, children: map[string]bool{}, now: map[string]bool{}, placed: map[string]bool{}, order: map[string][]uint64{}, might: map[string]bool{}, frozenFor: map[string]bool{}, frozenAt: map[string]engine.Time{}, cascadeFrozen: map[string]bool{}, wasFrozen: map[string]bool{}, agreedCopy: map[string]bool{}, left: map[string]bool{}, back: map[string]engine.Time{}, agreed: map[string]bool{}, first: map[string]uint64{}, cascadeAt: map[string]engine.Time{}, last: map[string]uint64{}, regained: map[string]uint64{}, gaveUp: map[string]bool{}, cascade: map[string]bool{}, sources: map[string]string{},
 		local: map[string]bool{}, deleted: map[string]bool{}, syncRequests: map[string]*syncRequest{}, asked: map[string]bool{}, spokeEra: map[string]int{},
 		acceptedStore: map[string]bool{}, metHub: map[string]int{}, metSpoke: map[string]int{}, acceptedHub: map[string]int{}, clusters: map[string]string{},
 		clustered: map[string]engine.Time{}, marks: map[engine.HistoryMark]recordedMark{}, late: map[string]bool{}}
@@ -301,7 +302,11 @@ func (l *ledger) recordSession(p *process, agent string, f engine.Event) {
 	}
 	st, _ := p.reconciler.Status(agent)
 	if s := l.w.spokeOf(agent); !s.managed() && !s.stranger {
-		l.checkHistory(p, p.persisted[agent].KnownStore, f.Store, s.cluster.historyMark(leases, "agent"), st.StoreHoldID != "", l.spokeEra[agent]+l.hubEra)
+		known := p.persisted[agent].KnownStore
+		if st.Other.UID == f.Store.UID && st.Other.Revision <= s.cluster.st.rev { // seen since then, from another process of the agent
+			known.Revision = max(known.Revision, st.Other.Revision)
+		}
+		l.checkHistory(p, known, f.Store, s.cluster.historyMark(leases, "agent"), st.StoreHoldID != "", l.spokeEra[agent]+l.hubEra)
 	}
 	if met := l.metSpoke[agent]; met != l.spokeEra[agent] && st.StoreHoldID == "" {
 		l.accept(l.w.spokeOf(agent))

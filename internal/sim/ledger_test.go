@@ -145,6 +145,43 @@ func TestLedger_DetectsOlderSpec(t *testing.T) {
 	}
 }
 
+func TestLedger_LostSpecIsOlderExceptInTheStoreThatGotItBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		lossy, elsewhere, edited bool
+		want                     bool // the older spec is noticed
+	}{
+		"an operator accepted the loss":        {lossy: true},
+		"the promoted hub lacked nothing":      {want: true},
+		"the agent follows another store":      {lossy: true, elsewhere: true, want: true},
+		"users came to another spec afterward": {lossy: true, edited: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, s := newIdleWorld(t)
+			w.shape.hubLease = false
+			w.addHub()
+			o := w.hub.create(userName, kind.Applications, application("a", "web", "a", "r1"))
+			edit := func(revision string) {
+				w.hub.edit(userName, refOf(kind.Applications, o), func(t tree) { put(t, revision, "spec", "source", "targetRevision") })
+			}
+			edit("r2")
+			newer := w.hub.st.get(refOf(kind.Applications, o))
+			w.group.sites[1].lossy = c.lossy
+			w.ledger.received(w.hub, change{ref: refOf(kind.Applications, o), old: newer, new: o})
+			from := "r2"
+			if c.elsewhere {
+				w.ledger.leaveStore(s)
+			}
+			if c.edited {
+				edit("r3")
+				from = "r3"
+			}
+			if got := w.ledger.goesBack(s.agent.Name, o.UID(), from, "r1"); got != c.want {
+				t.Errorf("goes back: %v", got)
+			}
+		})
+	}
+}
+
 func TestLedger_HooksNeedDeletionByUser(t *testing.T) {
 	for name, c := range map[string]struct {
 		delete bool

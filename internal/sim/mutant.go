@@ -22,6 +22,8 @@ type mutant struct {
 	staysInRole  bool // processes of a hub do not end when its role changes
 	servesAlways bool // a standby serves agents
 	takesLease   bool // a standby does not wait until the Lease expires
+
+	preservesNothing bool // the ApplicationSet controller removes the annotations of a hub's Applications
 }
 
 func (m *mutant) seen(p *process, o *kind.Object) *kind.Object {

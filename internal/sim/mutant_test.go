@@ -88,31 +88,33 @@ var hubMutants = map[string]struct {
 	first     uint64 // the seed to begin with, near the one that finds it
 	mutant    mutant
 }{
-	"follows a hub of a lower generation": {"follows a hub of generation 1 after", 343, mutant{onReceive: func(p *process, m engine.Message) engine.Message {
+	"follows a hub of a lower generation": {"follows a hub of generation 1 after", 625, mutant{onReceive: func(p *process, m engine.Message) engine.Message {
 		if welcome, ok := m.(engine.Welcome); ok && p.spoke != nil {
-			welcome.HubGeneration = 1
+			welcome.HubGeneration, welcome.Store.UID = 1, principalUID // another store would be refused
 			return welcome
 		}
 		return m
 	}}},
-	"forgets the generation of the hub with its process":     {"and its Lease has", 1068, mutant{onRecall: func(m *memory) { m.Generation = engine.HubGeneration{} }}},
-	"trusts a promoted hub that has not received everything": {"goes back from", 334, mutant{onReceive: trustPromoted}},
-	"deletes what a promoted hub has not received":           {"deletes what its owner has not given up", 551, mutant{onReceive: trustPromoted}},
-	"serves agents after a demotion":                         {"and its hub is not active", 15, mutant{staysInRole: true}},
-	"serves agents before a promotion":                       {"and its hub is not active", 15, mutant{servesAlways: true}},
-	"gives commands other names after a promotion": {"has run 2 times", 217, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+	"forgets the generation of the hub with its process":     {"and its Lease has", 1860, mutant{onRecall: func(m *memory) { m.Generation = engine.HubGeneration{} }}},
+	"trusts a promoted hub that has not received everything": {"goes back from", 580, mutant{onReceive: trustPromoted}},
+	"deletes what a promoted hub has not received":           {"deletes what its owner has not given up", 1253, mutant{onReceive: trustPromoted}},
+	"brings back what a promoted hub has not seen deleted":   {"for another hub than the one for which it deleted it", 2319, mutant{onReceive: trustPromoted}},
+	"serves agents after a demotion":                         {"and its hub is not active", 128, mutant{staysInRole: true}},
+	"serves agents before a promotion":                       {"and its hub is not active", 28, mutant{servesAlways: true}},
+	"gives commands other names after a promotion": {"has run 2 times", 375, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
 		if p.site == nil || p.part != principal || p.born.Generation%2 == 1 || o.Get("operation") == nil {
 			return o
 		}
 		return parsed(bytes.ReplaceAll(o.Raw(), []byte(`{"name":"argocd-agent/command","value":"`), []byte(`{"name":"argocd-agent/command","value":"0`)))
 	}}},
-	"takes every object of a standby for one of the active hub": {"deletes what the active hub has not deleted", 44, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
+	"takes every object of a standby for one of the active hub": {"deletes what the active hub has not deleted", 213, mutant{onSeen: func(p *process, o *kind.Object) *kind.Object {
 		if p.part != receiver || o.Annotation(kind.StandbyAnnotation) != "" {
 			return o
 		}
 		return annotated(o, kind.StandbyAnnotation, `{"hub":"`+principalUID+`","uid":"`+origin(o)+`"}`)
 	}}},
-	"takes the Lease before it expires": {"may still serve agents", 1, mutant{takesLease: true}},
+	"loses its annotations to an ApplicationSet": {"deletes what its owner has not given up", 796, mutant{preservesNothing: true}},
+	"takes the Lease before it expires":          {"may still serve agents", 1, mutant{takesLease: true}},
 	"does not send a standby all objects": {"do not become equal", 15, mutant{onMessage: func(m engine.Message) bool {
 		d, ok := m.(engine.Delta)
 		return ok && d.Scope == "standby-applications"

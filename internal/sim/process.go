@@ -256,6 +256,9 @@ func (p *process) report(e reconcile.Report) {
 		p.persistSoon(f, e.Agent)
 	case engine.StoreAccepted:
 		p.known = f.Store
+		if p.spoke != nil && p.w.group != nil {
+			p.w.group.agreed(p.spoke)
+		}
 		p.persistSoon(f, e.Agent)
 	case engine.HoldStarted, engine.HoldEnded, engine.Closed:
 		p.online = p.online && f.Type != engine.Closed
@@ -293,7 +296,7 @@ func (p *process) startAgent() {
 	m = p.w.mutant.recalled(m)
 	cfg := reconcile.Config{Side: kind.Spoke, ArgoNamespace: p.cluster.argo, ClusterUID: p.cluster.st.uid, Version: "sim",
 		Kinds: p.kinds(), Settings: s.settings, Policy: p.w.shape.policy, Tuning: p.w.shape.tuning,
-		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub}
+		Mode: s.agent.Mode, Mapping: s.agent.Mapping, KnownStore: m.KnownStore, KnownSeen: reconcile.ParseSeen(m.Seen), StoreUntrusted: m.StoreUntrusted, KnownCommands: strings.Fields(m.Commands), KnownHub: m.Hub, KnownRemovals: engine.ParseRemovals(m.Removals)}
 	if p.w.group != nil {
 		cfg.KnownGeneration, cfg.OneHub = m.generation(), true
 		p.generation = max(1, m.generation().Number)
@@ -310,7 +313,7 @@ func (p *process) readLease() {
 	}
 	in := reconcile.Remembered{LaterGenerations: p.reconciler.LaterGenerations()}
 	m := p.w.mutant.recalled(p.cluster.recall(leases, "agent"))
-	in.Memory = reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands), Hub: m.Hub}
+	in.Memory = reconcile.Memory{Store: m.KnownStore, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.ParseSeen(m.Seen), Commands: strings.Fields(m.Commands), Hub: m.Hub, Removals: engine.ParseRemovals(m.Removals)}
 	if p.w.group != nil {
 		in.Generation = m.generation()
 	}
@@ -321,7 +324,7 @@ func (p *process) persistLease() { p.remember(p.reconciler.Memory(), func(*apiEr
 
 // remember writes the agent's Lease, if it does not say so already.
 func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
-	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub, Mark: p.persisted[""].Mark}
+	now := memory{Incarnation: p.incarnation, KnownStore: m.Store, StoreUntrusted: m.StoreUntrusted, Seen: reconcile.FormatSeen(m.Seen), Commands: strings.Join(m.Commands, " "), Hub: m.Hub, Mark: p.persisted[""].Mark, Removals: engine.FormatRemovals(m.Removals)}
 	if p.w.group != nil {
 		now.Generation = m.Generation
 	}
@@ -335,8 +338,8 @@ func (p *process) remember(m reconcile.Memory, done func(*apiError)) {
 		if there := p.cluster.recall(leases, "agent"); there.Incarnation != p.incarnation && exact {
 			said.Incarnation = there.Incarnation
 		} else if there.Incarnation != p.incarnation { // another process, which may know more
-			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub, Generation: there.Generation}.With(m)
-			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " "), Hub: both.Hub}
+			both := reconcile.Memory{Store: there.KnownStore, StoreUntrusted: there.StoreUntrusted, Seen: reconcile.ParseSeen(there.Seen), Commands: strings.Fields(there.Commands), Hub: there.Hub, Generation: there.Generation, Removals: engine.ParseRemovals(there.Removals)}.With(m)
+			said = memory{Incarnation: there.Incarnation, KnownStore: both.Store, StoreUntrusted: both.StoreUntrusted, Seen: reconcile.FormatSeen(both.Seen), Commands: strings.Join(both.Commands, " "), Hub: both.Hub, Removals: engine.FormatRemovals(both.Removals)}
 			if p.w.group != nil {
 				said.Generation = both.Generation
 			}

@@ -13,11 +13,7 @@ func (w *world) checkReconnect() {
 	if len(w.violations) > 0 {
 		return
 	}
-	for _, c := range w.liveConns() {
-		c.broken = true
-		c.agent.p.in(c.agent.life, 10, c.agent.lost)
-		c.hub.p.in(c.hub.life, 10, c.hub.lost)
-	}
+	w.cutAll()
 	changed, size := 0, 0
 	for i, r := range ownHubApps(w) {
 		o := w.hub.st.get(r)
@@ -53,6 +49,15 @@ func (w *world) checkReconnect() {
 	}
 	w.check(w.bytes-bytes <= most, "a reconnect with %d changes took %d bytes in %d messages, more than %d",
 		changed, w.bytes-bytes, w.messages-messages, most)
+}
+
+// cutAll cuts every connection. Both ends notice it after 10 ms.
+func (w *world) cutAll() {
+	for _, c := range w.liveConns() {
+		c.broken = true
+		c.agent.p.in(c.agent.life, 10, c.agent.lost)
+		c.hub.p.in(c.hub.life, 10, c.hub.lost)
+	}
 }
 
 // refusals counts the items that spokes refuse.

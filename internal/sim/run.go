@@ -251,4 +251,5 @@ func (w *world) finalChecks() {
 	w.checkWrites()
 	w.checkRest()
 	w.checkReconnect()
+	w.checkElsewhere()
 }

@@ -12,6 +12,15 @@ import (
 // which the product reads and writes objects.
 type tree = map[string]any
 
+// texts returns a tree of texts.
+func texts(m map[string]string) tree {
+	t := tree{}
+	for key, value := range m {
+		t[key] = value
+	}
+	return t
+}
+
 func decode(o *kind.Object) tree {
 	var t tree
 	if err := json.Unmarshal(o.Raw(), &t); err != nil {

@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func removal(name, source string, generation, revision uint64) Removal {
+	return Removal{Scope: "s", Key: Key{Name: name}.Hash(), Source: source, Generation: generation, Revision: revision}
+}
+
+func TestMergeRemovals_KeepsTheLatestOfEachItem(t *testing.T) {
+	got := MergeRemovals([]Removal{removal("a", "u1", 0, 50), removal("b", "u2", 2, 7)}, []Removal{removal("a", "u1", 0, 60), removal("a", "u3", 0, 40), removal("b", "u2", 1, 90)})
+	if want := []Removal{removal("a", "u3", 0, 40), removal("a", "u1", 0, 60), removal("b", "u2", 2, 7)}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What is no longer remembered counts as one removal of any item, at their latest revision.
+func TestMergeRemovals_IsBounded(t *testing.T) {
+	var all []Removal
+	for i := range uint64(MaxRemovals + 3) {
+		all = MergeRemovals(all, []Removal{removal("x"+strconv.FormatUint(i, 10), "u", 0, 100+i)})
+	}
+	if len(all) != MaxRemovals+1 || all[0] != (Removal{Revision: 102}) || all[1].Revision != 103 || all[MaxRemovals].Revision != 100+MaxRemovals+2 {
+		t.Errorf("%d removals, the first %+v", len(all), all[:2])
+	}
+	if again := MergeRemovals(all, []Removal{{Revision: 50}}); !slices.Equal(again, all) {
+		t.Errorf("merged with what was forgotten before: %+v", again[:2])
+	}
+	if got := ParseRemovals(FormatRemovals(all)); !slices.Equal(got, all) {
+		t.Errorf("read again: %+v", got[:2])
+	}
+}
+
+func TestParseRemovals_IgnoresTheRest(t *testing.T) {
+	want := []Removal{removal("a", "u1", 2, 50)}
+	text := FormatRemovals(want)
+	for _, damaged := range []string{"x", "s/zz/u/1/2", "s/1/u/1", "s/1/u/-1/2", "s/1/u/1/x", "s/1/u/1/2/3"} {
+		if got := ParseRemovals(strings.Join([]string{damaged, text}, " ")); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", damaged, got)
+		}
+	}
+}
+
+// An item is not created if its deletion may be unknown to the hub.
+func TestRemovals_HoldTheCreation(t *testing.T) {
+	known := []Removal{removal("a", "u1", 0, 90), removal("b", "u2", 0, 70)}
+	other := promoted(85)
+	other.Predecessor.UID = "third"
+	rebuilt := promoted(85)
+	rebuilt.Predecessor = Store{}
+	for name, tc := range map[string]struct {
+		removals  []Removal
+		untrusted bool // as the process before has recorded
+		number    uint64
+		hub       Welcome
+		held      []string // of a, b, c
+		trusted   bool
+	}{
+		"received":                    {known, false, 1, promoted(90), nil, true},
+		"the later one not received":  {known, false, 1, promoted(85), []string{"a"}, false},
+		"none received":               {known, false, 1, promoted(60), []string{"a", "b"}, false},
+		"the next process":            {known, true, 2, promoted(85), []string{"a"}, false},
+		"killed before its session":   {known, false, 2, promoted(85), []string{"a"}, false},
+		"nothing received":            {known, false, 1, promoted(0), []string{"a", "b"}, false},
+		"of another predecessor":      {known, false, 1, other, []string{"a", "b"}, false},
+		"a rebuilt hub":               {known, false, 1, rebuilt, []string{"a", "b"}, false},
+		"a restored store":            {known, false, 1, Welcome{PrincipalUID: hubIdentity, Store: Store{UID: hubStore.UID, Revision: 50}}, []string{"a", "b"}, false},
+		"the hub goes on":             {known, false, 1, Welcome{PrincipalUID: hubIdentity, Store: hubStore}, nil, true},
+		"unknown revision":            {[]Removal{removal("a", "u1", 0, 0)}, false, 1, promoted(100), []string{"a"}, false},
+		"unknown source":              {[]Removal{removal("a", "", 0, 90)}, false, 1, promoted(85), []string{"a"}, false},
+		"another source":              {[]Removal{removal("a", "u9", 0, 90)}, false, 1, promoted(85), nil, false},
+		"ordered by the promoted hub": {[]Removal{removal("a", "u1", 2, 90)}, true, 2, promoted(85), nil, false},
+		"forgotten, received":         {[]Removal{{Revision: 80}}, false, 1, promoted(85), nil, true},
+		"forgotten, not received":     {[]Removal{{Revision: 86}}, false, 1, promoted(85), []string{"a", "b", "c"}, false},
+		"forgotten, unknown":          {[]Removal{{Revision: 80}}, false, 1, other, []string{"a", "b", "c"}, false},
+		"forgotten, a restored store": {[]Removal{{Revision: 80}}, false, 1, Welcome{PrincipalUID: hubIdentity, Store: Store{UID: hubStore.UID, Revision: 50}, Predecessor: Store{UID: "before"}}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, StoreUntrusted: tc.untrusted, KnownGeneration: HubGeneration{Hub: hubIdentity, Number: tc.number}, KnownRemovals: tc.removals})
+			l.step(View{Scope: "s", Complete: true})
+			l.welcome(tc.hub)
+			var held []string
+			for name, source := range map[string]string{"a": "u1", "b": "u2", "c": "u3"} {
+				if l.peer.HoldsCreation("s", Key{Name: name}, source) {
+					held = append(held, name)
+				}
+			}
+			slices.Sort(held)
+			if !slices.Equal(held, tc.held) {
+				t.Errorf("held %v, want %v", held, tc.held)
+			}
+			l.expectTrust(tc.trusted, name)
+			if l.peer.HoldsCreation("other", Key{Name: "a"}, "u1") && !slices.Contains(tc.held, "c") {
+				t.Error("an item of another scope is held")
+			}
+			if !tc.trusted {
+				l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
+			}
+			left := slices.DeleteFunc(l.peer.Removals(), func(d Removal) bool { return tc.hub.HubGeneration > 1 && d.Generation == tc.hub.HubGeneration })
+			if l.peer.HoldsCreation("s", Key{Name: "a"}, "u1") || !tc.trusted && len(left) > 0 {
+				t.Errorf("after a confirmation: %+v", left)
+			}
+		})
+	}
+}
+
+// A removal is recorded at the revision up to which the hub's store was seen.
+func TestRemovals_AreRecorded(t *testing.T) {
+	record := func(l *peerHarness) []Removal {
+		l.step(Removing{Scope: "s", Key: Key{Name: "a"}, Source: "u1"})
+		l.step(Removing{Scope: "unknown", Key: Key{Name: "a"}, Source: "u1"})
+		return l.peer.Removals()
+	}
+	l := newFollower(t, Mirror)
+	l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore})
+	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v1")}, Revision: 150})
+	if got, want := record(l), []Removal{removal("a", "u1", 0, 150)}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	l = newFollower(t, Mirror)
+	l.welcome(promoted(85)) // it lacks b
+	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "a", "v1")}, Revision: 60})
+	if got, want := record(l), []Removal{removal("a", "u1", 2, 60)}; !slices.Equal(got, want) {
+		t.Errorf("for a promoted hub: %+v, want %+v", got, want)
+	}
+	l.close()
+	l.step(Remembered{Removals: []Removal{removal("b", "u2", 0, 90)}})
+	if got, want := l.peer.Removals(), []Removal{removal("b", "u2", 0, 90), removal("a", "u1", 2, 60)}; !slices.Equal(got, want) {
+		t.Errorf("with those of another process: %+v, want %+v", got, want)
+	}
+}
+
+// A user accepts a promoted hub. What it has ordered before that is remembered for the next promotion. What the hub before it
+// had ordered is accepted too.
+func TestRemovals_OfAnAcceptedHubStay(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, KnownRemovals: []Removal{removal("a", "u1", 0, 90)}})
+	l.step(View{Scope: "s", Complete: true})
+	l.welcome(promoted(85))
+	l.receive(Delta{Scope: "s", Items: []DeltaItem{item(1, "c", "v1")}, Revision: 60})
+	l.step(Removing{Scope: "s", Key: Key{Name: "b"}, Source: "u2"})
+	l.receive(Confirm{ID: l.peer.Status().StoreHoldID})
+	want := []Removal{removal("b", "u2", 2, 60)}
+	if got := l.peer.Removals(); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	l.close()
+	third := Welcome{PrincipalUID: hubIdentity, HubGeneration: 3, Store: Store{UID: "third", Revision: 20}, Predecessor: Store{UID: promotedStore.UID, Revision: 50}}
+	l.welcome(third)
+	if !l.peer.HoldsCreation("s", Key{Name: "b"}, "u2") || l.peer.HoldsCreation("s", Key{Name: "a"}, "u1") {
+		t.Error("the next hub brings back what the accepted one has deleted, or holds what was accepted")
+	}
+}
+
+// A user of the workload cluster can write any UID on a replica. The record of its removal stays small and can be read again,
+// and every object of that name is held.
+func TestRemovals_OfADamagedReplica(t *testing.T) {
+	for name, source := range map[string]string{"long": strings.Repeat("u", 200_000), "with a separator": "u/1", "with a space": "u 1"} {
+		l := newFollower(t, Mirror)
+		l.welcome(Welcome{PrincipalUID: hubIdentity, Store: hubStore})
+		l.step(Removing{Scope: "s", Key: Key{Name: "a"}, Source: source})
+		text := FormatRemovals(l.peer.Removals())
+		if len(text) > 256 {
+			t.Fatalf("%s: the record has %d bytes", name, len(text))
+		}
+		l = newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, KnownRemovals: ParseRemovals(text)})
+		l.welcome(promoted(85))
+		if !l.peer.HoldsCreation("s", Key{Name: "a"}, "u1") {
+			t.Errorf("%s: the next process creates the item", name)
+		}
+	}
+}
+
+// While the store of a hub is trusted, removals that hubs before it have ordered no longer count.
+func TestKnownRemovals_OfTheTrustedStore(t *testing.T) {
+	all := []Removal{removal("a", "u1", 0, 90), removal("b", "u2", 2, 40), removal("c", "u3", 3, 60)}
+	hub := HubGeneration{Hub: hubIdentity, Number: 3, Since: 2, Store: "h"}
+	for name, tc := range map[string]struct {
+		store     string
+		untrusted bool
+		want      int
+	}{"trusted": {"h", false, 2}, "untrusted": {"h", true, 3}, "the store before is trusted": {"before", false, 3}, "unknown": {"", false, 3}} {
+		if got := KnownRemovals(all, hub, Store{UID: tc.store}, tc.untrusted); len(got) != tc.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
