@@ -34,7 +34,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	cfg.Policy.ResyncRecreated = cfg.OnRecreate == "resync"
-	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(nil), saveNow: make(chan struct{}, 1),
+	a := &agent{cfg: cfg, client: client, log: cfg.Log, objects: kube.NewReadiness(kube.KindWatches("", true, nil)), saveNow: make(chan struct{}, 1),
 		writeLatency: observe.NewWriteLatency(metricPrefix), commands: command.New(cfg.Audit, audit.Spoke)}
 	a.policies, a.events = newPolicies(a), newApplicationEvents(a)
 	return a.run(ctx)
@@ -303,10 +303,10 @@ func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 		return true
 	}
 	need := reconcile.Memory{Generation: a.state.follow(m)}
-	if known := a.state.hub(); known != "" && known != m.PrincipalUID {
-		if a.oneHub() {
-			return true // the core refuses this hub
-		}
+	switch known := a.state.generation(); {
+	case a.oneHub() && known.IsOtherHub(m):
+		return true // the core refuses this hub
+	case known.Hub != "" && known.Hub != m.PrincipalUID:
 		need = reconcile.Memory{FormerGenerations: []engine.HubGeneration{m.Generation()}}
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, helloTimeout)

@@ -85,7 +85,7 @@ func (a *agent) nodeConfig() reconcile.Config {
 		Side: kind.Spoke, ArgoNamespace: cfg.Namespace, ClusterUID: a.uid, Version: cfg.Version,
 		Settings: kind.Settings{AllowedNamespaces: cfg.AllowedNamespaces, LabelSelector: cfg.LabelSelector, CreateNamespaces: cfg.CreateNamespaces},
 		Policy:   cfg.Policy, Mode: cfg.Mode, Mapping: cfg.Mapping, KnownStore: a.state.known.Store, KnownSeen: a.state.known.Seen, StoreUntrusted: a.state.known.StoreUntrusted, KnownCommands: a.state.known.Commands, KnownDeletions: a.state.known.Deletions, KnownHub: a.state.known.Hub, AwaitPolicy: true,
-		KnownGeneration: a.state.known.Generation, FormerGenerations: a.state.known.FormerGenerations, OneHub: a.oneHub(),
+		KnownGeneration: a.state.known.Generation, FormerGenerations: a.state.known.FormerGenerations, KnownRemovals: a.state.known.Removals, OneHub: a.oneHub(),
 		Tuning: engine.Tuning{Beacon: engine.Time(cfg.Heartbeat.Milliseconds())},
 	}
 }

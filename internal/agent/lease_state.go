@@ -42,18 +42,20 @@ type leaseState struct {
 const leaseName = "argocd-agent"
 
 const (
-	incarnationAnnotation = kind.Prefix + "incarnation"
-	hubStoreAnnotation    = kind.Prefix + "hub-store"
-	hubSeenAnnotation     = kind.Prefix + "hub-seen"  // by scope
-	commandsAnnotation    = kind.Prefix + "commands"  // started last, separated by spaces
-	deletionsAnnotation   = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
-	hubAnnotation         = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
-	suspectAnnotation     = kind.Prefix + "hub-store-suspect"
-	generationAnnotation  = kind.Prefix + "hub-generation"         // HUB/NUMBER
-	sinceAnnotation       = kind.Prefix + "hub-generation-since"   // NUMBER/SINCE of engine.HubGeneration; older releases leave it unchanged
-	formerAnnotation      = kind.Prefix + "former-hub-generations" // HUB/NUMBER, separated by spaces
-	hubMarkAnnotation     = kind.Prefix + "hub-mark"               // RECORD/NUMBER, of the store in hubStoreAnnotation
-	historyMarkAnnotation = kind.Prefix + "history-mark"           // number of this cluster's own mark
+	incarnationAnnotation     = kind.Prefix + "incarnation"
+	hubStoreAnnotation        = kind.Prefix + "hub-store"
+	hubSeenAnnotation         = kind.Prefix + "hub-seen"  // by scope
+	commandsAnnotation        = kind.Prefix + "commands"  // started last, separated by spaces
+	deletionsAnnotation       = kind.Prefix + "deletions" // that count against the budget of AgentPolicies
+	removalsAnnotation        = kind.Prefix + "removals"  // replicas that were deleted for the hub
+	hubAnnotation             = kind.Prefix + "hub"       // reconcile.KnownHub as JSON
+	suspectAnnotation         = kind.Prefix + "hub-store-suspect"
+	generationAnnotation      = kind.Prefix + "hub-generation"         // HUB/NUMBER
+	sinceAnnotation           = kind.Prefix + "hub-generation-since"   // NUMBER/SINCE of engine.HubGeneration; older releases leave it unchanged
+	generationStoreAnnotation = kind.Prefix + "hub-generation-store"   // NUMBER/UID: the store of that generation; older releases leave it unchanged
+	formerAnnotation          = kind.Prefix + "former-hub-generations" // HUB/NUMBER, separated by spaces
+	hubMarkAnnotation         = kind.Prefix + "hub-mark"               // RECORD/NUMBER, of the store in hubStoreAnnotation
+	historyMarkAnnotation     = kind.Prefix + "history-mark"           // number of this cluster's own mark
 )
 
 // loadLeaseState reads the Lease and increments the incarnation. The incarnation also grows with the clock, so that it
@@ -92,7 +94,7 @@ func (m *leaseState) read(o *kind.Object) {
 	m.revision = o.ResourceVersion()
 	m.known = reconcile.Memory{Store: parseStore(o.Annotation(hubStoreAnnotation)), StoreUntrusted: o.Annotation(suspectAnnotation) == "true",
 		Seen: reconcile.ParseSeen(o.Annotation(hubSeenAnnotation)), Commands: strings.Fields(o.Annotation(commandsAnnotation)),
-		Deletions: reconcile.ParseDeletions(o.Annotation(deletionsAnnotation))}
+		Deletions: reconcile.ParseDeletions(o.Annotation(deletionsAnnotation)), Removals: engine.ParseRemovals(o.Annotation(removalsAnnotation))}
 	if err := json.Unmarshal([]byte(o.Annotation(hubAnnotation)), &m.known.Hub); err != nil {
 		m.known.Hub = reconcile.KnownHub{} // the next session reports it
 	}
@@ -100,12 +102,15 @@ func (m *leaseState) read(o *kind.Object) {
 	if since := parseStore(o.Annotation(sinceAnnotation)); since.UID == strconv.FormatUint(m.known.Generation.Number, 10) {
 		m.known.Generation.Since = since.Revision
 	}
+	if number, uid, _ := strings.Cut(o.Annotation(generationStoreAnnotation), "/"); number == strconv.FormatUint(m.known.Generation.Number, 10) {
+		m.known.Generation.Store = uid
+	}
 	for former := range strings.FieldsSeq(o.Annotation(formerAnnotation)) {
 		m.known.FormerGenerations = append(m.known.FormerGenerations, parseGeneration(former, reconcile.KnownHub{}))
 	}
 	m.known.Generation, m.known.FormerGenerations = engine.MergeGenerations(m.known.Generation, m.known.FormerGenerations...)
-	if mark := parseStore(o.Annotation(hubMarkAnnotation)); m.known.Store.UID != "" {
-		m.known.Store.Mark = engine.HistoryMark{Record: mark.UID, Number: mark.Revision}
+	if m.known.Store.UID != "" {
+		m.known.Store.Mark = engine.ParseHistoryMark(o.Annotation(hubMarkAnnotation))
 	}
 	m.readMark(o)
 }
@@ -131,11 +136,11 @@ func (m *leaseState) reload(ctx context.Context) (reconcile.Memory, error) {
 	return m.known, nil
 }
 
-// hub returns the identity of the known hub, or "".
-func (m *leaseState) hub() string {
+// generation returns the latest known generation of the hub.
+func (m *leaseState) generation() engine.HubGeneration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.known.Generation.Hub
+	return m.known.Generation
 }
 
 // follow returns the generation of a hub, with what is known of the one before.
@@ -262,17 +267,23 @@ func hubAnnotations(known reconcile.Memory) map[string]string {
 	if known.Generation.Since != 0 {
 		since = strconv.FormatUint(known.Generation.Number, 10) + "/" + strconv.FormatUint(known.Generation.Since, 10)
 	}
+	store := ""
+	if known.Generation.Store != "" {
+		store = strconv.FormatUint(known.Generation.Number, 10) + "/" + known.Generation.Store
+	}
 	return map[string]string{
-		generationAnnotation: formatGeneration(known.Generation),
-		sinceAnnotation:      since,
-		formerAnnotation:     strings.Join(former, " "),
-		hubAnnotation:        string(hub),
-		hubStoreAnnotation:   known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
-		hubMarkAnnotation:    formatMark(known.Store.Mark),
-		hubSeenAnnotation:    reconcile.FormatSeen(known.Seen),
-		commandsAnnotation:   strings.Join(known.Commands, " "),
-		deletionsAnnotation:  reconcile.FormatDeletions(known.Deletions),
-		suspectAnnotation:    strconv.FormatBool(known.StoreUntrusted),
+		generationAnnotation:      formatGeneration(known.Generation),
+		sinceAnnotation:           since,
+		generationStoreAnnotation: store,
+		formerAnnotation:          strings.Join(former, " "),
+		hubAnnotation:             string(hub),
+		hubStoreAnnotation:        known.Store.UID + "/" + strconv.FormatUint(known.Store.Revision, 10),
+		hubMarkAnnotation:         engine.FormatHistoryMark(known.Store.Mark),
+		hubSeenAnnotation:         reconcile.FormatSeen(known.Seen),
+		commandsAnnotation:        strings.Join(known.Commands, " "),
+		deletionsAnnotation:       reconcile.FormatDeletions(known.Deletions),
+		removalsAnnotation:        engine.FormatRemovals(known.Removals),
+		suspectAnnotation:         strconv.FormatBool(known.StoreUntrusted),
 	}
 }
 
@@ -281,13 +292,6 @@ func formatGeneration(g engine.HubGeneration) string {
 		return ""
 	}
 	return g.Hub + "/" + strconv.FormatUint(g.Number, 10)
-}
-
-func formatMark(mark engine.HistoryMark) string {
-	if mark.Record == "" {
-		return ""
-	}
-	return mark.Record + "/" + strconv.FormatUint(mark.Number, 10)
 }
 
 // readMark reads this cluster's own history mark.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -130,10 +131,11 @@ func TestLeaseState_StoresWhatARemovalNeeds(t *testing.T) {
 func TestLeaseState_StoresStartedCommandsAndDeletions(t *testing.T) {
 	l := &leases{}
 	deletion := reconcile.Deletion{UID: "uid-1", At: 1000, Until: 5000}
+	removal := engine.Removal{Scope: "application", Key: engine.Key{Name: "a"}.Hash(), Source: "uid-2", Generation: 2, Revision: 12}
 	m := l.recall(t)
 	for _, ids := range [][]string{{"c1"}, {"c1", "c2"}} {
 		need := at(12, 3, 12)
-		need.Commands, need.Deletions = ids, []reconcile.Deletion{deletion}
+		need.Commands, need.Deletions, need.Removals = ids, []reconcile.Deletion{deletion}, []engine.Removal{removal}
 		if err := m.atLeast(t.Context(), need); err != nil {
 			t.Fatal(err)
 		}
@@ -146,6 +148,8 @@ func TestLeaseState_StoresStartedCommandsAndDeletions(t *testing.T) {
 		t.Errorf("its node knows %q", a.nodeConfig().KnownCommands)
 	} else if !slices.Equal(a.nodeConfig().KnownDeletions, []reconcile.Deletion{deletion}) {
 		t.Errorf("its node knows deletions %v", a.nodeConfig().KnownDeletions)
+	} else if !slices.Equal(a.nodeConfig().KnownRemovals, []engine.Removal{removal}) {
+		t.Errorf("its node knows removals %v", a.nodeConfig().KnownRemovals)
 	}
 }
 
@@ -335,12 +339,29 @@ func TestLeaseState_StoresTheGenerationOfTheHub(t *testing.T) {
 	}
 	a = &agent{state: next, ctx: t.Context(), log: slog.New(slog.DiscardHandler)}
 	a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 5, Store: first.Store}) // demoted and promoted again
-	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 5, Since: 3}); got != want {
+	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 5, Since: 3, Store: "hub"}); got != want {
 		t.Errorf("a hub that was promoted again is %+v, want %+v", got, want)
 	}
 	a.recordGeneration(nil, engine.Welcome{PrincipalUID: "hub", HubGeneration: 6, Store: engine.Store{UID: "standby"}})
-	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 6}); got != want {
+	if got, want := l.recall(t).known.Generation, (engine.HubGeneration{Hub: "hub", Number: 6, Store: "standby"}); got != want {
 		t.Errorf("a standby that was promoted is %+v, want %+v", got, want)
+	}
+	second := engine.Welcome{PrincipalUID: "hub", HubGeneration: 6, Store: engine.Store{UID: "copy"}}
+	for _, tc := range []struct {
+		servers []string
+		want    string
+	}{{[]string{"a", "b"}, "standby"}, {[]string{"a"}, "copy"}} {
+		a.cfg.Servers = tc.servers
+		if !a.recordGeneration(nil, second) {
+			t.Error("the core does not decide about the session")
+		}
+		if got := l.recall(t).known.Generation.Store; got != tc.want {
+			t.Errorf("with %d addresses, another hub of the same generation leaves store %s, want %s", len(tc.servers), got, tc.want)
+		}
+	}
+	l.annotations[generationStoreAnnotation] = "5/older" // an older release has recorded generation 6
+	if got := l.recall(t).known.Generation; got.Store != "" {
+		t.Errorf("the store of an earlier generation counts: %+v", got)
 	}
 }
 
@@ -477,5 +498,24 @@ func TestLeaseState_RecordsNoMarkAfterARestore(t *testing.T) {
 	}
 	if _, err := m.recordMark(t.Context(), mark("another-lease", 0)); err == nil {
 		t.Error("a mark of another Lease is continued")
+	}
+}
+
+// The API server accepts annotations of 256 KiB for each object. With a Lease that is too large, the agent deletes nothing and
+// begins no command.
+func TestLeaseState_FitsIntoAnObject(t *testing.T) {
+	long, uid := strings.Repeat("u", 128), strings.Repeat("u", 36)
+	known := at(1<<63, 1<<63, 1<<63)
+	for i := range 2 * reconcile.MaxDeletions {
+		known.Commands = append(known.Commands, fmt.Sprintf("%04d%s", i, long[4:]))
+		known.Deletions = append(known.Deletions, reconcile.Deletion{UID: fmt.Sprintf("%04d%s", i, uid[4:]), At: 1 << 42, Until: 1<<42 + 1<<40})
+		known.Removals = append(known.Removals, engine.Removal{Scope: "repository-credential", Key: engine.KeyHash(1<<63 + uint64(i)), Source: long, Generation: 1 << 31, Revision: 1 << 63})
+	}
+	size := 0
+	for key, value := range hubAnnotations(reconcile.Memory{}.With(known)) {
+		size += len(key) + len(value)
+	}
+	if size > 200<<10 {
+		t.Errorf("the Lease has %d bytes of annotations", size)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unique"
 
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/observe"
@@ -36,10 +37,11 @@ type Collector struct {
 	listed reconcile.ListedNames
 }
 
+// app is small, because every principal replica has the Applications of all agents.
 type app struct {
-	info     info
-	finished string          // the last operation; empty if there was none
-	syncs    map[syncKey]int // that ended since this process knows the Application
+	info     unique.Handle[info] // that Applications of one ApplicationSet share
+	finished string              // the last operation; empty if there was none
+	syncs    map[syncKey]int     // that ended since this process knows the Application
 }
 
 // info has the labels of argocd_app_info.
@@ -92,7 +94,7 @@ func (c *Collector) observe(o *kind.Object) {
 		a = &app{finished: finished} // it ended before
 		c.apps[key] = a
 	}
-	a.info = readInfo(o)
+	a.info = unique.Make(readInfo(o))
 	if finished <= a.finished { // the same one, or an older state
 		return
 	}
@@ -175,12 +177,13 @@ func (c *Collector) Metrics() []observe.Metric {
 			continue
 		}
 		a := c.apps[key]
-		infos.Samples = append(infos.Samples, observe.Sample{Value: 1, Labels: []string{"autosync_enabled", a.info.autoSync,
-			"dest_namespace", a.info.destNamespace, "dest_server", server, "health_status", a.info.health, "name", key[1], "namespace", key[0],
-			"operation", a.info.operation, "project", a.info.project, "repo", a.info.repo, "sync_status", a.info.sync}})
+		i := a.info.Value()
+		infos.Samples = append(infos.Samples, observe.Sample{Value: 1, Labels: []string{"autosync_enabled", i.autoSync,
+			"dest_namespace", i.destNamespace, "dest_server", server, "health_status", i.health, "name", key[1], "namespace", key[0],
+			"operation", i.operation, "project", i.project, "repo", i.repo, "sync_status", i.sync}})
 		for _, s := range slices.SortedFunc(maps.Keys(a.syncs), func(a, b syncKey) int { return cmp.Or(cmp.Compare(a.phase, b.phase), cmp.Compare(a.dryRun, b.dryRun)) }) {
 			syncs.Samples = append(syncs.Samples, observe.Sample{Value: float64(a.syncs[s]), Labels: []string{"dest_server", server, "dry_run", s.dryRun,
-				"name", key[1], "namespace", key[0], "phase", s.phase, "project", a.info.project}})
+				"name", key[1], "namespace", key[0], "phase", s.phase, "project", i.project}})
 		}
 	}
 	return []observe.Metric{infos, syncs}

@@ -21,6 +21,9 @@ import (
 // Registrations implements issue.Registrations with Agents. It reads them from the API server.
 type Registrations struct {
 	Registry *Registry
+	// Promoted is the generation of this hub if it was promoted, otherwise 0. Agents may then have certificates that the hub
+	// before it issued and that this hub has not received.
+	Promoted uint64
 	// Revoke revokes certificates of an agent: fingerprint → expiry. A zero time means unknown.
 	Revoke func(ctx context.Context, agent string, revoked map[string]time.Time, now time.Time) error
 }
@@ -122,6 +125,7 @@ func (a Registrations) RecordJoined(ctx context.Context, name string, entry pki.
 			annotations[v1alpha1.ReusedAnnotation] = nil
 			record = record.Newest(1) // keeps the generation
 		}
+		entry.Hub = a.Promoted
 		annotations[issuedAnnotation] = record.Joined(entry).String()
 		return annotations, nil
 	})
@@ -129,11 +133,13 @@ func (a Registrations) RecordJoined(ctx context.Context, name string, entry pki.
 
 // RecordRenewed implements issue.Registrations. The decision and the record are one write, so that several principal
 // replicas decide the same.
-func (a Registrations) RecordRenewed(ctx context.Context, name, with string, entry pki.RecordEntry) error {
+func (a Registrations) RecordRenewed(ctx context.Context, name string, with, entry pki.RecordEntry) error {
 	var reused *pki.ReusedError
 	var uid types.UID
+	var missed bool
+	entry.Hub = a.Promoted
 	err := a.record(ctx, name, func(agent *agentRecord, record pki.Record) (map[string]any, error) {
-		reused = nil                                               // after a conflict, the Agent is read again
+		reused, missed = nil, false                                // after a conflict, the Agent is read again
 		if why := certificateDenial(&agent.Agent, ""); why != "" { // by another replica
 			return nil, &enroll.Error{Message: why}
 		}
@@ -145,12 +151,16 @@ func (a Registrations) RecordRenewed(ctx context.Context, name, with string, ent
 		if errors.Is(err, pki.ErrNotRecorded) {
 			return nil, &enroll.Error{Message: fmt.Sprintf("%v: join again with a token of `argocd-agentctl agent join-token %s`", err, name)}
 		}
+		missed = next.Contains(with.Fingerprint) && !record.Contains(with.Fingerprint)
 		return map[string]any{issuedAnnotation: next.String()}, err
 	})
+	if err == nil && missed {
+		a.Registry.cfg.Log.WarnContext(ctx, "Recorded certificate of the previous hub", "agent", name, "fingerprint", with.Fingerprint, "issued", with.Issued.UTC())
+	}
 	if err != nil || reused == nil {
 		return err
 	}
-	a.Registry.cfg.Log.ErrorContext(ctx, "Suspended agent, two clients have its key", "agent", name, "certificate", with, "reason", reused.Error())
+	a.Registry.cfg.Log.ErrorContext(ctx, "Suspended agent, two clients have its key", "agent", name, "certificate", with.Fingerprint, "reason", reused.Error())
 	a.Registry.reportEvent(ctx, name, uid, reasonReused, reused.Error()+". The agent is suspended until it joins again.")
 	return &enroll.Error{Message: reusedDenial(name)}
 }

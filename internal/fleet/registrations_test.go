@@ -1,11 +1,13 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -217,6 +219,9 @@ func entry(name, key string) pki.RecordEntry {
 	return pki.RecordEntry{Fingerprint: fingerprintOf(name), Expires: time.Now().Add(time.Hour).UTC().Truncate(time.Second), Key: key, KeyStored: true}
 }
 
+// presented is the certificate with which an agent renews, if its issuer is not known.
+func presented(name string) pki.RecordEntry { return pki.RecordEntry{Fingerprint: fingerprintOf(name)} }
+
 // A clone of an agent's key is detected, whichever principal replicas the two clients use, also after a restart. The agent
 // is suspended until it joins again. Then all of its earlier certificates are revoked.
 func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
@@ -232,12 +237,12 @@ func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
 	}
 	ctx := t.Context()
 	must(one.RecordJoined(ctx, "w1", entry("a", "k1")))
-	must(two.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("b", "k2")))
-	must(one.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("c", "k2"))) // its answer was lost
+	must(two.RecordRenewed(ctx, "w1", presented("a"), entry("b", "k2")))
+	must(one.RecordRenewed(ctx, "w1", presented("a"), entry("c", "k2"))) // its answer was lost
 	if len(stored.events) > 0 || stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
 		t.Fatalf("a false alarm: %v", stored.events)
 	}
-	err := two.RecordRenewed(ctx, "w1", fingerprintOf("a"), entry("d", "thief"))
+	err := two.RecordRenewed(ctx, "w1", presented("a"), entry("d", "thief"))
 	if refused := new(enroll.Error); !errors.As(err, &refused) || refused.Temporary || !strings.Contains(err.Error(), "two clients have its key") {
 		t.Errorf("error %v", err)
 	}
@@ -251,7 +256,7 @@ func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
 	}
 	// Neither of them can renew, the newest certificate included.
 	for _, with := range []string{"a", "b", "c"} {
-		if err := one.RecordRenewed(ctx, "w1", fingerprintOf(with), entry("e", "k3")); err == nil {
+		if err := one.RecordRenewed(ctx, "w1", presented(with), entry("e", "k3")); err == nil {
 			t.Errorf("%s was renewed", with)
 		}
 	}
@@ -265,7 +270,59 @@ func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
 	if stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
 		t.Error("it is still suspended")
 	}
-	must(two.RecordRenewed(ctx, "w1", fingerprintOf("f"), entry("g", "k5")))
+	must(two.RecordRenewed(ctx, "w1", presented("f"), entry("g", "k5")))
+}
+
+// An agent has a certificate that the hub before this one issued, and this hub was promoted without having received that.
+func TestRenew_PromotedHubRecordsCertificateOfPreviousHub(t *testing.T) {
+	at := func(minute int, e pki.RecordEntry) pki.RecordEntry {
+		e.Issued = time.Unix(0, 0).UTC().Add(time.Duration(minute) * time.Minute)
+		return e
+	}
+	ctx := t.Context()
+	for promoted, want := range map[uint64]string{0: "the hub has no record of this certificate", 2: ""} {
+		stored := &storedAgent{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "u1" }), revision: 1}
+		var revoked []string
+		before, _ := stored.replica(t, &revoked)
+		if err := before.RecordJoined(ctx, "w1", at(1, entry("a", "k1"))); err != nil {
+			t.Fatal(err)
+		}
+		hub, d := stored.replica(t, &revoked)
+		hub.Promoted = promoted
+		var log bytes.Buffer
+		d.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		missed := at(5, entry("b", "k2"))
+		stored.before = func() { stored.revision++ } // a conflict
+		err := hub.RecordRenewed(ctx, "w1", missed, at(9, entry("c", "k3")))
+		logged := strings.Count(log.String(), "Recorded certificate of the previous hub")
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) || logged != 0 {
+				t.Errorf("promoted %d: %v, logged %q", promoted, err, log.String())
+			}
+			continue
+		}
+		if err != nil || logged != 1 || !strings.Contains(log.String(), fingerprintOf("b")) {
+			t.Fatalf("%v, logged %q", err, log.String())
+		}
+		// The deletion of the Agent revokes both.
+		all := agentCertificates(&agentRecord{Agent: stored.Agent}, pki.ParseRecord(stored.Annotations[issuedAnnotation]))
+		if _, ok := all[fingerprintOf("b")]; !ok || len(all) != 3 {
+			t.Errorf("it would revoke %v", all)
+		}
+		if err := hub.RecordRenewed(ctx, "w1", at(9, entry("c", "k3")), at(12, entry("d", "k4"))); err != nil || strings.Count(log.String(), "previous hub") != 1 {
+			t.Errorf("the next renewal: %v, logged %q", err, log.String())
+		}
+		// A thief of the key that this hub knew.
+		if err := hub.RecordRenewed(ctx, "w1", at(1, entry("a", "k1")), at(13, entry("e", "thief"))); err == nil || !strings.Contains(err.Error(), "two clients have its key") || len(stored.events) != 1 {
+			t.Errorf("%v, events %q", err, stored.events)
+		}
+		if err := hub.RecordJoined(ctx, "w1", at(14, entry("f", "k5"))); err != nil || !slices.Contains(revoked, fingerprintOf("b")) {
+			t.Errorf("it joined again: %v, revoked %q", err, revoked)
+		}
+		if r := pki.ParseRecord(stored.Annotations[issuedAnnotation]); r[len(r)-1].Hub != promoted {
+			t.Errorf("recorded %v", r)
+		}
+	}
 }
 
 // Two requests at the same time are decided one after the other.
@@ -279,11 +336,11 @@ func TestRenew_ConcurrentClonesAreDetected(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored.before = func() {
-			if err := two.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("b", key)); err != nil {
+			if err := two.RecordRenewed(t.Context(), "w1", presented("a"), entry("b", key)); err != nil {
 				t.Errorf("the first: %v", err)
 			}
 		}
-		if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("c", "k2")); (err != nil) != alarm {
+		if err := one.RecordRenewed(t.Context(), "w1", presented("a"), entry("c", "k2")); (err != nil) != alarm {
 			t.Errorf("key %s: %v", key, err)
 		}
 	}
@@ -298,14 +355,14 @@ func TestRenew_ConflictIsDecidedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	joined := stored.Annotations[issuedAnnotation]
-	if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("b", "k2")); err != nil {
+	if err := one.RecordRenewed(t.Context(), "w1", presented("a"), entry("b", "k2")); err != nil {
 		t.Fatal(err)
 	}
 	stored.before = func() { // a user restores the Agent from a backup
 		stored.Annotations[issuedAnnotation] = joined
 		stored.revision++
 	}
-	if err := one.RecordRenewed(t.Context(), "w1", fingerprintOf("a"), entry("c", "k3")); err != nil || len(stored.events) > 0 || stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
+	if err := one.RecordRenewed(t.Context(), "w1", presented("a"), entry("c", "k3")); err != nil || len(stored.events) > 0 || stored.Annotations[v1alpha1.ReusedAnnotation] != "" {
 		t.Errorf("%v, events %q, suspended %q", err, stored.events, stored.Annotations[v1alpha1.ReusedAnnotation])
 	}
 }

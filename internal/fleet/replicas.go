@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -29,11 +28,14 @@ type Replicas struct {
 	selfAddress string
 	log         *slog.Logger
 
-	mu     sync.Mutex
-	fleet  reconcile.FleetStatus     // of this replica; shared in its Lease
-	seen   map[string]leaseHeartbeat // by name of the Lease
-	listed bool
-	ready  chan struct{} // closed when the Leases were listed
+	changed chan struct{} // of one: the Lease is renewed at once
+
+	mu       sync.Mutex
+	fleet    reconcile.FleetStatus     // of this replica; shared in its Lease
+	draining bool                      // shared in its Lease
+	seen     map[string]leaseHeartbeat // by name of the Lease
+	listed   bool
+	ready    chan struct{} // closed when the Leases were listed
 }
 
 type leaseHeartbeat struct {
@@ -48,6 +50,7 @@ type fleetShare struct {
 	reconcile.FleetTotals
 	Settings string
 	Sessions *int `json:",omitempty"` // nil if the replica accepts no agents
+	Draining bool `json:",omitempty"` // it moves its agents to the others and ends
 }
 
 const (
@@ -63,7 +66,8 @@ const (
 // NewReplicas returns the Replicas of a hub. address is the host:port at which other replicas reach this one. If it is
 // empty, they cannot.
 func NewReplicas(c *kube.Client, registry *Registry, namespace, self, address string, log *slog.Logger) *Replicas {
-	return &Replicas{client: c, registry: registry, namespace: namespace, self: self, selfAddress: address, log: log, seen: map[string]leaseHeartbeat{}, ready: make(chan struct{})}
+	return &Replicas{client: c, registry: registry, namespace: namespace, self: self, selfAddress: address, log: log, changed: make(chan struct{}, 1),
+		seen: map[string]leaseHeartbeat{}, ready: make(chan struct{})}
 }
 
 // Ready is closed when the Leases were read once.
@@ -128,10 +132,8 @@ func (r *Replicas) Address(replica string) string {
 func (r *Replicas) Others() (addresses []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.seen {
-		if s.replica != r.self && time.Since(s.at) < leaseDuration {
-			addresses = append(addresses, s.address)
-		}
+	for _, s := range r.aliveOthers() {
+		addresses = append(addresses, s.address)
 	}
 	return addresses
 }
@@ -179,12 +181,9 @@ func (r *Replicas) others() (reconcile.FleetOthers, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all reconcile.FleetOthers
-	for _, s := range r.seen {
-		if s.replica == r.self || time.Since(s.at) >= leaseDuration {
-			continue
-		}
-		var share fleetShare
-		if err := json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share); err != nil || share.Settings != r.fleet.Settings {
+	for _, s := range r.aliveOthers() {
+		share, err := s.share()
+		if err != nil || share.Settings != r.fleet.Settings {
 			all.Differ = true
 		}
 		all.Compared += share.Compared
@@ -199,23 +198,77 @@ func (r *Replicas) others() (reconcile.FleetOthers, bool) {
 func (r *Replicas) sessionsOfOthers() (counts []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.seen {
-		if s.replica == r.self || time.Since(s.at) >= leaseDuration {
-			continue
-		}
-		var share fleetShare
-		if err := json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share); err == nil && share.Sessions != nil {
+	for _, s := range r.aliveOthers() {
+		if share, err := s.share(); err == nil && share.Sessions != nil {
 			counts = append(counts, max(0, *share.Sessions))
 		}
 	}
 	return counts
 }
 
+// targets returns how many other replicas accept agents, and how many are starting, so that they will. Replicas that drain do
+// not count.
+func (r *Replicas) targets() (accepting, starting int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.aliveOthers() {
+		switch share, err := s.share(); {
+		case err != nil || share.Draining:
+		case share.Sessions != nil:
+			accepting++
+		default:
+			starting++
+		}
+	}
+	return accepting, starting
+}
+
+// aliveOthers returns the last heartbeats of the other replicas that are alive. The caller must hold mu.
+func (r *Replicas) aliveOthers() (all []leaseHeartbeat) {
+	for _, s := range r.seen {
+		if s.replica != r.self && time.Since(s.at) < leaseDuration {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+func (s leaseHeartbeat) share() (share fleetShare, err error) {
+	err = json.Unmarshal([]byte(s.lease.Annotation(fleetAnnotation)), &share)
+	return share, err
+}
+
+// Renew renews the Lease at once, because the number of sessions has become known.
+func (r *Replicas) Renew() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // it will be renewed
+	}
+}
+
+// Drain publishes that this replica moves its agents to the others and accepts none. A renewal that has begun before can still
+// overwrite that, until the next one. The others can then ask agents to connect again that come here. They are refused.
+func (r *Replicas) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	r.draining = true
+	r.mu.Unlock()
+	return r.renew(ctx, nil)
+}
+
 // Run renews the Lease of this replica until ctx ends, and then deletes it. sessions returns the number of its sessions, or
 // nil while it accepts no agents.
 func (r *Replicas) Run(ctx context.Context, sessions func() *int) error {
 	var logged logonce.One
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			continue
+		case <-r.changed:
+		case <-timer.C:
+		}
+		timer.Reset(leaseRenewal)
 		switch err := r.renew(ctx, sessions()); {
 		case ctx.Err() != nil:
 		case err == nil:
@@ -224,7 +277,7 @@ func (r *Replicas) Run(ctx context.Context, sessions func() *int) error {
 			r.log.WarnContext(ctx, "Failed to renew the Lease of this principal replica", "error", err)
 		}
 		r.deleteExpired(ctx)
-	}, leaseRenewal)
+	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if o, err := r.client.Get(ending, r.ref()); err == nil && o != nil {
@@ -240,12 +293,14 @@ func (r *Replicas) ref() kind.Ref {
 func (r *Replicas) renew(ctx context.Context, sessions *int) error {
 	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
 	defer cancel()
-	ref, status := r.ref(), r.fleetStatus()
-	share, err := json.Marshal(fleetShare{status.FleetTotals, status.Settings, sessions})
+	r.mu.Lock()
+	ref, share := r.ref(), fleetShare{r.fleet.FleetTotals, r.fleet.Settings, sessions, r.draining}
+	r.mu.Unlock()
+	annotation, err := json.Marshal(share)
 	if err != nil {
 		return fmt.Errorf("marshal the totals of agents: %w", err)
 	}
-	annotations := map[string]string{replicaAnnotation: r.self, fleetAnnotation: string(share)}
+	annotations := map[string]string{replicaAnnotation: r.self, fleetAnnotation: string(annotation)}
 	if r.selfAddress != "" {
 		annotations[addressAnnotation] = r.selfAddress
 	}

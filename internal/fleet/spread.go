@@ -21,13 +21,16 @@ type Spreader struct {
 	sessions func() []SpreadSession
 	log      *slog.Logger
 	moved    atomic.Uint64
+	draining context.Context // ends when Drain begins
+	drain    context.CancelFunc
 }
 
 // SpreadSession is a session of this replica.
 type SpreadSession struct {
-	Since time.Time
-	Used  bool   // a user has a log, a terminal or a request open
-	Move  func() // asks the agent to connect again
+	Since   time.Time
+	Used    bool                // a user has a log, a terminal or a request open
+	Move    func(reason string) // asks the agent to connect again
+	Arrived func() bool         // reports whether another replica has a newer session of the agent
 }
 
 const (
@@ -41,20 +44,30 @@ const (
 
 	// mostWaits bounds how many renewals of the Lease a round waits for agents that do not come back: a minute.
 	mostWaits = 6
+
+	// drainPerSecond is how many agents are asked per second for each replica that accepts them. That is half of the handshakes
+	// that a principal on two cores completes.
+	drainPerSecond = 100
+	drainInterval  = 100 * time.Millisecond
 )
 
 // NewSpreader returns a Spreader. sessions returns the sessions of this replica.
 func NewSpreader(replicas *Replicas, sessions func() []SpreadSession, log *slog.Logger) *Spreader {
-	return &Spreader{replicas: replicas, sessions: sessions, log: log}
+	s := &Spreader{replicas: replicas, sessions: sessions, log: log}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	return s
 }
 
 // Moved returns how many agents were asked to connect to another replica.
 func (s *Spreader) Moved() uint64 { return s.moved.Load() }
 
-// Run spreads agents until ctx ends. If a load balancer sends agents back to the replica that they came from, rounds have
-// no effect, and the pauses between them grow. While agents of the last round are not back, because the hub is busy, no others
-// are asked.
+// Run spreads agents until ctx ends or Drain begins. If a load balancer sends agents back to the replica that they came from,
+// rounds have no effect, and the pauses between them grow. While agents of the last round are not back, because the hub is
+// busy, no others are asked.
 func (s *Spreader) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
 	pause, before, asked := backoff.Backoff{Min: leaseRenewal, Max: longestSpreadPause}, 0, 0
 	sessions := 0
 	for backoff.Sleep(ctx, pause.Next()) {
@@ -101,7 +114,7 @@ func (s *Spreader) round(ctx context.Context, excess int) int {
 		s.log.InfoContext(ctx, "Asking agents to connect to another principal replica", "agents", len(chosen), "excess", excess)
 	}
 	for _, session := range chosen {
-		session.Move()
+		session.Move("this principal replica has more agents than the others: connect again")
 		s.moved.Add(1)
 		if !backoff.Sleep(ctx, leaseRenewal/time.Duration(len(chosen))) {
 			break
@@ -113,6 +126,11 @@ func (s *Spreader) round(ctx context.Context, excess int) int {
 // chooseSessions returns up to n sessions: those that users do not use, then the oldest.
 func chooseSessions(sessions []SpreadSession, n int, now time.Time) []SpreadSession {
 	sessions = slices.DeleteFunc(slices.Clone(sessions), func(a SpreadSession) bool { return now.Sub(a.Since) < youngestMoved })
+	return inOrder(sessions)[:min(n, len(sessions))]
+}
+
+// inOrder sorts sessions by the order in which they move.
+func inOrder(sessions []SpreadSession) []SpreadSession {
 	slices.SortStableFunc(sessions, func(a, b SpreadSession) int {
 		if a.Used != b.Used {
 			if a.Used {
@@ -122,5 +140,32 @@ func chooseSessions(sessions []SpreadSession, n int, now time.Time) []SpreadSess
 		}
 		return cmp.Compare(a.Since.UnixNano(), b.Since.UnixNano())
 	})
-	return sessions[:min(n, len(sessions))]
+	return sessions
+}
+
+// Drain moves all agents to the other replicas, until ctx ends or no other replica is alive. It begins when one of them accepts
+// agents, asks a bounded number of agents per second, and returns when all of them have arrived. Call it when this replica
+// accepts no more agents. It ends Run.
+func (s *Spreader) Drain(ctx context.Context) {
+	s.drain()
+	var underway []SpreadSession
+	asked := 0
+	for {
+		accepting, starting := s.replicas.targets()
+		sessions := s.sessions()
+		underway = slices.DeleteFunc(underway, func(a SpreadSession) bool { return a.Arrived() })
+		if accepting+starting == 0 || len(sessions)+len(underway) == 0 {
+			break
+		}
+		for _, session := range inOrder(sessions)[:min(len(sessions), accepting*drainPerSecond*int(drainInterval)/int(time.Second))] {
+			session.Move("this principal replica is shutting down: connect again")
+			s.moved.Add(1)
+			asked++
+			underway = append(underway, session)
+		}
+		if !backoff.Sleep(ctx, drainInterval) {
+			break
+		}
+	}
+	s.log.InfoContext(ctx, "Moved agents to other principal replicas", "asked", asked, "underway", len(underway), "left", len(s.sessions()))
 }

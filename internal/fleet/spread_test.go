@@ -22,6 +22,8 @@ type spreadHub struct {
 	spreaders []*Spreader
 	replicas  []*Replicas
 	selects   func(from int) int
+	connects  time.Duration // how long an agent takes to connect again
+	draining  []bool        // by replica
 	revision  int
 
 	mu       sync.Mutex
@@ -31,7 +33,7 @@ type spreadHub struct {
 func newSpreadHub(t *testing.T, counts ...int) *spreadHub {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
-	h := &spreadHub{t: t, sessions: make([][]SpreadSession, len(counts)), selects: func(int) int { return random.IntN(len(counts)) }}
+	h := &spreadHub{t: t, sessions: make([][]SpreadSession, len(counts)), draining: make([]bool, len(counts)), selects: func(int) int { return random.IntN(len(counts)) }}
 	for i, n := range counts {
 		h.replicas = append(h.replicas, NewReplicas(nil, nil, "argocd", fmt.Sprint("p-", i), "", slog.New(slog.DiscardHandler)))
 		h.spreaders = append(h.spreaders, NewSpreader(h.replicas[i], func() []SpreadSession { return h.of(i) }, slog.New(slog.DiscardHandler)))
@@ -51,15 +53,27 @@ func (h *spreadHub) of(replica int) []SpreadSession {
 func (h *spreadHub) connect(to int, used bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since := time.Now()
-	h.sessions[to] = append(h.sessions[to], SpreadSession{Since: since, Used: used, Move: func() {
+	since, arrived := time.Now(), false
+	h.sessions[to] = append(h.sessions[to], SpreadSession{Since: since, Used: used, Arrived: func() bool { h.mu.Lock(); defer h.mu.Unlock(); return arrived }, Move: func(string) {
 		h.mu.Lock()
 		i := slices.IndexFunc(h.sessions[to], func(s SpreadSession) bool { return s.Since.Equal(since) && s.Used == used })
 		h.sessions[to] = slices.Delete(h.sessions[to], i, i+1)
+		next := h.selects(to)
 		h.mu.Unlock()
-		if next := h.selects(to); next >= 0 { // else it does not come back
-			h.connect(next, used)
+		if next < 0 { // it does not come back
+			return
 		}
+		connect := func() {
+			h.connect(next, used)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			arrived = next != to
+		}
+		if h.connects == 0 {
+			connect()
+			return
+		}
+		time.AfterFunc(h.connects, connect)
 	}})
 }
 
@@ -71,6 +85,9 @@ func (h *spreadHub) renew(accepting ...bool) {
 		share := `{"Settings":"s1"}`
 		if len(accepting) == 0 || accepting[i] {
 			share = fmt.Sprintf(`{"Settings":"s1","Sessions":%d}`, len(h.of(i)))
+		}
+		if h.draining[i] {
+			share = `{"Settings":"s1","Draining":true}`
 		}
 		h.revision++
 		leases = append(leases, parsed(h.t, map[string]any{"metadata": map[string]any{"name": fmt.Sprint("l-", i), "namespace": "argocd", "resourceVersion": fmt.Sprint(h.revision),
@@ -168,6 +185,55 @@ func TestSpread_FillsEmptyReplica(t *testing.T) {
 	}
 }
 
+// A hub with 100,000 agents has ten replicas. No replica stays above 110 % of its share, and the number of agents
+// that connect in a second is bounded.
+func TestSpread_100000Agents(t *testing.T) {
+	for name, test := range map[string]struct {
+		counts []int
+		within time.Duration
+	}{
+		"one replica was replaced": {append(slices.Repeat([]int{11_111}, 9), 0), 5 * time.Minute},
+		"five replicas became ten": {append(slices.Repeat([]int{20_000}, 5), 0, 0, 0, 0, 0), 15 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newSpreadHub(t, test.counts...)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				defer running.Wait()
+				defer cancel()
+				time.Sleep(youngestMoved)
+				h.renew()
+				for _, s := range h.spreaders {
+					running.Go(func() { _ = s.Run(ctx) })
+				}
+				const share = 10_000
+				var most, moved uint64
+				began := time.Now()
+				for slices.Max(h.counts()) > share+share/10 {
+					if time.Since(began) > test.within {
+						t.Fatalf("not spread after %v: %v", test.within, h.counts())
+					}
+					for range leaseRenewal / time.Second {
+						time.Sleep(time.Second)
+						before := moved
+						moved = 0
+						for _, s := range h.spreaders {
+							moved += s.Moved()
+						}
+						most = max(most, moved-before)
+					}
+					h.renew()
+				}
+				if limit := uint64(len(test.counts)) * (mostMoved/uint64(leaseRenewal/time.Second) + 1); most > limit {
+					t.Errorf("%d agents were asked in one second, limit %d", most, limit)
+				}
+				t.Logf("spread after %v, %d agents asked, at most %d in a second: %v", time.Since(began), moved, most, h.counts())
+			})
+		})
+	}
+}
+
 func TestSpread_DoesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		counts    []int
@@ -225,4 +291,127 @@ func TestSpread_GivesUpIfAgentsReturn(t *testing.T) {
 			t.Errorf("%d agents moved in the first hour, %d in the next five", first, more)
 		}
 	})
+}
+
+// A replica that shuts down moves its agents to the others, at a bounded rate, and returns when the last one has arrived.
+func TestDrain_MovesAgents(t *testing.T) {
+	for name, test := range map[string]struct {
+		counts   []int
+		draining []bool
+		connects time.Duration
+		within   time.Duration // it returns
+		left     int
+	}{
+		"a few agents":                      {counts: []int{20, 20, 20}, connects: time.Second, within: time.Second + drainInterval},
+		"many agents, one target":           {counts: []int{800, 800}, connects: time.Second, within: 9 * time.Second},
+		"many agents, three targets":        {counts: []int{2400, 2400, 2400, 2400}, connects: time.Second, within: 9 * time.Second},
+		"too many agents":                   {counts: []int{5000, 5000}, connects: time.Second, within: 15 * time.Second, left: 3500},
+		"no agents":                         {counts: []int{0, 100}},
+		"alone":                             {counts: []int{100}, left: 100},
+		"the other one drains":              {counts: []int{100, 100}, draining: []bool{true, true}, left: 100},
+		"one of the others drains":          {counts: []int{100, 100, 100}, draining: []bool{true, false, true}, connects: time.Second, within: 2 * time.Second},
+		"agents do not arrive in this time": {counts: []int{100, 100}, connects: time.Minute, within: 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newSpreadHub(t, test.counts...)
+				copy(h.draining, append(test.draining, true))
+				h.draining[0] = true
+				accepting := 0
+				for _, drains := range h.draining {
+					if !drains {
+						accepting++
+					}
+				}
+				h.selects = func(int) int {
+					for i, drains := range h.draining {
+						if !drains {
+							return i
+						}
+					}
+					return -1
+				}
+				h.connects = test.connects
+				h.renew()
+				var most int
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second-time.Millisecond)
+				defer cancel()
+				done := make(chan struct{})
+				began := time.Now()
+				go func() {
+					defer close(done)
+					h.spreaders[0].Drain(ctx)
+				}()
+				for ended, before := false, uint64(0); !ended; {
+					select {
+					case <-done:
+						ended = true
+					case <-time.After(time.Second):
+						h.renew()
+					}
+					moved := h.spreaders[0].Moved()
+					most, before = max(most, int(moved-before)), moved
+				}
+				if took := time.Since(began); took > test.within || took < min(test.connects, test.within-drainInterval) {
+					t.Errorf("took %v, at most %v, and agents need %v", took, test.within, test.connects)
+				}
+				if left := len(h.of(0)); left != test.left {
+					t.Errorf("%d sessions are left, want %d", left, test.left)
+				}
+				if limit := accepting * drainPerSecond * 11 / 10; most > limit {
+					t.Errorf("%d agents were asked in a second, at most %d", most, limit)
+				}
+				if test.connects < 15*time.Second && int(h.spreaders[0].Moved()) != test.counts[0]-test.left {
+					t.Errorf("%d agents were asked of %d", h.spreaders[0].Moved(), test.counts[0])
+				}
+				synctest.Wait()
+				time.Sleep(test.connects)
+			})
+		})
+	}
+}
+
+// A replica that drains keeps its agents while the others start, and does not ask agents because it has more than its share.
+func TestDrain_WaitsForReplicaThatStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newSpreadHub(t, 100, 0)
+		h.draining[0] = true
+		h.selects = func(int) int { return 1 }
+		h.renew(false, false)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.spreaders[0].Drain(t.Context())
+		}()
+		time.Sleep(5 * time.Second)
+		if n := len(h.of(0)); n != 100 {
+			t.Errorf("%d sessions are left before the other replica accepts agents", n)
+		}
+		running := make(chan struct{})
+		go func() {
+			defer close(running)
+			_ = h.spreaders[0].Run(t.Context())
+		}()
+		<-running
+		h.renew(false, true)
+		<-done
+		if n := len(h.of(1)); n != 100 {
+			t.Errorf("%d agents have moved", n)
+		}
+	})
+}
+
+// Sessions that users use move last.
+func TestDrain_Order(t *testing.T) {
+	now := time.Now()
+	session := func(age time.Duration, used bool) SpreadSession {
+		return SpreadSession{Since: now.Add(-age), Used: used}
+	}
+	var got []string
+	for _, s := range inOrder([]SpreadSession{session(time.Hour, true), session(time.Second, false), session(time.Minute, false)}) {
+		got = append(got, fmt.Sprint(now.Sub(s.Since), " ", s.Used))
+	}
+	if want := []string{"1m0s false", "1s false", "1h0m0s true"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

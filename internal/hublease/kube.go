@@ -26,6 +26,7 @@ type Settings struct {
 	Namespace string
 	Name      string
 	Duration  time.Duration
+	MaxLag    time.Duration // see Behind
 }
 
 // New returns the Lease for a hub. client is that of the hub, whose state is in namespace.
@@ -35,7 +36,7 @@ func New(s Settings, client *kube.Client, namespace, clusterUID string, state hu
 		return nil, fmt.Errorf("connect to the cluster of the Lease: %w", err)
 	}
 	return &Lease{lease: clusterLease{third, kind.Ref{Resource: kube.Leases, Namespace: s.Namespace, Name: s.Name}},
-		states: configMap{client, namespace, clusterUID}, clusterUID: clusterUID, state: state, duration: s.Duration, log: log}, nil
+		states: configMap{client, namespace, clusterUID}, clusterUID: clusterUID, state: state, duration: s.Duration, maxLag: s.MaxLag, clock: time.Now, log: log}, nil
 }
 
 // clusterLease is the Lease in a cluster.
@@ -93,7 +94,7 @@ func (c configMap) replace(ctx context.Context, from, to hubstate.State) error {
 	if err != nil {
 		return err
 	}
-	if !sameRole(is, from) {
+	if !hubstate.SameRole(is, from) {
 		return errRestart // another replica or a user has changed it
 	}
 	if from.Role == hubstate.Standby {

@@ -28,8 +28,17 @@ func ServesFor(duration time.Duration) time.Duration { return duration - duratio
 // conflictPause is the pause after a write that another replica preceded.
 const conflictPause = 100 * time.Millisecond
 
-// MinDuration is the shortest duration of a Lease.
-const MinDuration = 15 * time.Second
+// Durations of a Lease.
+const (
+	DefaultDuration = time.Minute
+	MinDuration     = 15 * time.Second
+)
+
+// Limits of Behind. A standby records about once a minute that it has everything.
+const (
+	DefaultMaxLag = 10 * time.Minute
+	MinMaxLag     = 2 * time.Minute
+)
 
 // leaseStore reads and writes the Lease. Writes fail with a conflict if the Lease has changed since it was read.
 type leaseStore interface {
@@ -52,10 +61,15 @@ type Lease struct {
 	clusterUID string
 	state      hubstate.State // of this hub, with which the process started
 	duration   time.Duration
+	maxLag     time.Duration    // see Settings
+	clock      func() time.Time // the wall clock
 	log        *slog.Logger
 
 	version string    // resourceVersion that was read last
 	since   time.Time // when it was first read
+
+	proven      int64     // standby: the record of when it had everything, as it was read last
+	provenSince time.Time // when this record was first read
 
 	mu     sync.Mutex
 	until  time.Time // until when this replica may serve agents
@@ -179,16 +193,19 @@ func (l *Lease) step(ctx context.Context) (again bool, err error) {
 		l.version, l.since = version, time.Now()
 	}
 	is.Expired = time.Since(l.since) > max(l.duration, written)
-	state := l.state
-	if is.Expired && state.Role == hubstate.Standby { // replication updates its predecessor all the time
+	state, behind := l.state, ""
+	if l.decidesByState(is) {
 		if state, err = l.states.read(ctx); err != nil {
 			return false, err
 		}
-		if !sameRole(state, l.state) {
+		if !hubstate.SameRole(state, l.state) {
 			return false, errRestart // another replica or a user has changed it
 		}
 	}
-	switch d := Decide(l.clusterUID, state, is); d.Action {
+	if state.Role == hubstate.Standby {
+		behind = l.behind(state, max(l.duration, written))
+	}
+	switch d := Decide(l.clusterUID, state, is, behind); d.Action {
 	case Claim:
 		next := Record{Exists: true, Identity: l.state.Identity, Holder: l.clusterUID, Generation: d.Generation}
 		if err := l.lease.write(ctx, version, next, l.duration); err != nil {
@@ -211,4 +228,22 @@ func (l *Lease) step(ctx context.Context) (again bool, err error) {
 		l.setReason(d.Reason)
 	}
 	return false, nil
+}
+
+// decidesByState reports whether the state with which the process started is not enough. Replication updates that of a standby all
+// the time. An active hub that does not hold the Lease may have been demoted: another replica has then given the Lease up.
+func (l *Lease) decidesByState(is Record) bool {
+	if l.state.Role == hubstate.Standby {
+		return is.Expired || l.maxLag > 0
+	}
+	return is.Holder != l.clusterUID
+}
+
+// behind returns why this standby may lack too much to take over, or "". For how long its record has not changed is known from
+// the start of this process on.
+func (l *Lease) behind(s hubstate.State, duration time.Duration) string {
+	if s.ProvenAt != l.proven || l.provenSince.IsZero() {
+		l.proven, l.provenSince = s.ProvenAt, time.Now()
+	}
+	return Behind(s, l.clock(), time.Since(l.provenSince), l.maxLag, duration)
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -31,6 +32,13 @@ const (
 	keyRole        = "role"
 	keyGeneration  = "generation"
 	keyPredecessor = "predecessor"
+)
+
+// Annotations of the ConfigMap. They are no keys, because releases that do not know them refuse unknown keys.
+const (
+	markAnnotation      = kind.Prefix + "predecessor-mark"  // history mark of the predecessor's store, as RECORD/NUMBER
+	provenAnnotation    = kind.Prefix + "received-at"       // State.ProvenAt in RFC 3339
+	wasActiveAnnotation = kind.Prefix + "active-generation" // State.WasActive
 )
 
 // MaxGeneration bounds the generation: a greater one could not be sent to agents.
@@ -51,12 +59,47 @@ type State struct {
 	Generation uint64 // at least 1
 
 	// Predecessor is the store of the hub before this one, and the revision up to which this hub has received everything
-	// of it: 0 if that is unknown. Zero if there is no such hub.
+	// of it: 0 if that is unknown. Zero if there is no such hub. Its history mark is the latest that this hub knows, so that
+	// a standby that starts again recognizes a predecessor that was restored in the meantime.
 	Predecessor engine.Store
+
+	// ProvenAt is when a standby was last proven to have everything of its predecessor, by its own clock: seconds since 1970,
+	// or 0 if that is unknown.
+	ProvenAt int64
+
+	// WasActive is the generation with which a hub was promoted or demoted last: 0 if it never was, or by an older release.
+	WasActive uint64
+}
+
+// LastActive returns the generation with which a hub is or was active last: 0 if it never was, or if that is unknown.
+func (s State) LastActive() uint64 {
+	if s.Role == Active {
+		return s.Generation
+	}
+	return s.WasActive
+}
+
+// WasActiveWith reports whether a hub is or was active last with a generation of a group. Another hub that is active with it is
+// not its successor: two hubs claim to be active.
+func (s State) WasActiveWith(identity string, generation uint64) bool {
+	return s.Identity == identity && s.LastActive() == generation
+}
+
+// SameRole reports whether two states have the same role and generation in the same group.
+func SameRole(a, b State) bool {
+	return a.Identity == b.Identity && a.Role == b.Role && a.Generation == b.Generation
 }
 
 // Alone returns the state of a hub without the ConfigMap.
 func Alone(clusterUID string) State { return State{Identity: clusterUID, Role: Active, Generation: 1} }
+
+// Promoted returns the generation of an active hub that has replaced another one, or 0.
+func (s State) Promoted() uint64 {
+	if s.Role != Active || s.Predecessor.UID == "" {
+		return 0
+	}
+	return s.Generation
+}
 
 // AgentName returns the name under which a standby with this cluster UID is registered on the active hub.
 func AgentName(clusterUID string) string {
@@ -122,7 +165,26 @@ func Of(o *kind.Object, clusterUID string) (State, error) {
 		return Alone(clusterUID), nil
 	}
 	data, _ := rawjson.StringMap(o.Get("data")) // without data, the identity is missing
-	return Parse(data)
+	s, err := Parse(data)
+	if s.Predecessor.UID != "" {
+		s.Predecessor.Mark = engine.ParseHistoryMark(o.Annotation(markAnnotation))
+	}
+	if s.Role == Standby {
+		s.ProvenAt = parseTime(o.Annotation(provenAnnotation))
+	}
+	if n, ok := number(o.Annotation(wasActiveAnnotation)); ok && n <= s.Generation {
+		s.WasActive = n
+	}
+	return s, err
+}
+
+// parseTime returns a time in RFC 3339 as seconds since 1970, or 0 if the text is not one.
+func parseTime(text string) int64 {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0
+	}
+	return max(0, t.Unix())
 }
 
 func ref(namespace string) kind.Ref {
@@ -140,27 +202,43 @@ func Read(ctx context.Context, client *kube.Client, namespace, clusterUID string
 	return s, o, err
 }
 
+// Content returns data and annotations of the ConfigMap with a state.
+func Content(s State) (data, annotations map[string]string) {
+	data = map[string]string{keyIdentity: s.Identity, keyRole: string(s.Role), keyGeneration: strconv.FormatUint(s.Generation, 10)}
+	annotations = map[string]string{}
+	if store := FormatStore(s.Predecessor); store != "" {
+		data[keyPredecessor] = store
+		if mark := engine.FormatHistoryMark(s.Predecessor.Mark); mark != "" {
+			annotations[markAnnotation] = mark
+		}
+	}
+	if s.Role == Standby && s.ProvenAt != 0 {
+		annotations[provenAnnotation] = time.Unix(s.ProvenAt, 0).UTC().Format(time.RFC3339)
+	}
+	if s.WasActive != 0 {
+		annotations[wasActiveAnnotation] = strconv.FormatUint(s.WasActive, 10)
+	}
+	return data, annotations
+}
+
 // Write stores a state if the ConfigMap is still the one that Read returned. If it has changed or exists by now, the error
 // is a conflict.
 func Write(ctx context.Context, client *kube.Client, namespace string, read *kind.Object, s State) error {
-	data := map[string]any{keyIdentity: s.Identity, keyRole: string(s.Role), keyGeneration: strconv.FormatUint(s.Generation, 10)}
-	if store := FormatStore(s.Predecessor); store != "" {
-		data[keyPredecessor] = store
-	}
-	if err := check(data); err != nil {
+	data, annotations := Content(s)
+	if _, err := Parse(data); err != nil {
 		return err
 	}
-	metadata := map[string]any{"name": ConfigMap, "namespace": namespace}
+	metadata := map[string]any{"name": ConfigMap, "namespace": namespace, "annotations": annotations}
+	object := map[string]any{"metadata": metadata, "data": data}
 	var err error
 	if read == nil {
 		metadata["labels"] = map[string]string{"app.kubernetes.io/part-of": "argocd-agent"}
-		_, err = client.Create(ctx, ref(namespace), map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+		object["apiVersion"], object["kind"] = "v1", "ConfigMap"
+		_, err = client.Create(ctx, ref(namespace), object)
 	} else {
 		metadata["resourceVersion"], metadata["uid"] = read.ResourceVersion(), read.UID()
-		if s.Predecessor.UID == "" {
-			data[keyPredecessor] = nil
-		}
-		_, err = client.Patch(ctx, ref(namespace), map[string]any{"metadata": metadata, "data": data})
+		metadata["annotations"], object["data"] = replacing(annotations, markAnnotation, provenAnnotation, wasActiveAnnotation), replacing(data, keyPredecessor)
+		_, err = client.Patch(ctx, ref(namespace), object)
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", ConfigMap, err)
@@ -168,12 +246,14 @@ func Write(ctx context.Context, client *kube.Client, namespace string, read *kin
 	return nil
 }
 
-// check returns an error if data is not a state.
-func check(data map[string]any) error {
-	text := map[string]string{}
-	for key, value := range data {
-		text[key] = fmt.Sprint(value)
+// replacing returns a merge patch that sets values and removes those of keys that have no value.
+func replacing(values map[string]string, keys ...string) map[string]any {
+	patch := map[string]any{}
+	for _, key := range keys {
+		patch[key] = nil
 	}
-	_, err := Parse(text)
-	return err
+	for k, v := range values {
+		patch[k] = v
+	}
+	return patch
 }

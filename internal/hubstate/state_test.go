@@ -87,17 +87,62 @@ func TestOf_WithoutConfigMapTheHubIsAlone(t *testing.T) {
 	}
 }
 
+func TestPromoted_OnlyOfActiveHubWithPredecessor(t *testing.T) {
+	other := engine.Store{UID: "other"}
+	for _, c := range []struct {
+		state State
+		want  uint64
+	}{
+		{Alone("u"), 0},
+		{State{Identity: "u", Role: Active, Generation: 3}, 0}, // rebuilt
+		{State{Identity: "u", Role: Standby, Generation: 3, Predecessor: other}, 0},
+		{State{Identity: "u", Role: Active, Generation: 3, Predecessor: other}, 3},
+	} {
+		if got := c.state.Promoted(); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.state, got, c.want)
+		}
+	}
+}
+
+// What is not certain counts as unknown: a standby then does not take over, and its content is compared before a promotion.
+func TestOf_IgnoresInvalidAnnotations(t *testing.T) {
+	for _, c := range []struct {
+		role, proven, active string
+		want                 State
+	}{
+		{"standby", "2026-03-01T12:00:00Z", "2", State{ProvenAt: 1772366400, WasActive: 2}},
+		{"standby", "2026-03-01T13:00:00+01:00", "3", State{ProvenAt: 1772366400, WasActive: 3}},
+		{"standby", "1772366400", "4", State{}}, // later than the generation of the hub
+		{"standby", "1000-01-01T00:00:00Z", "-1", State{}},
+		{"active", "2026-03-01T12:00:00Z", "1", State{WasActive: 1}},
+	} {
+		o, err := kind.Parse(fmt.Appendf(nil, `{"metadata":{"name":"argocd-agent-hub","annotations":{%q:%q,%q:%q}},"data":{"identity":"u","role":%q,"generation":"3"}}`,
+			provenAnnotation, c.proven, wasActiveAnnotation, c.active, c.role))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Of(o, "u")
+		if err != nil || got.ProvenAt != c.want.ProvenAt || got.WasActive != c.want.WasActive {
+			t.Errorf("%s %s %s: %+v, %v", c.role, c.proven, c.active, got, err)
+		}
+	}
+}
+
 // store is an API server with one ConfigMap. A write under an old resourceVersion is a conflict.
 type store struct {
-	revision int
-	data     map[string]string // nil if there is no ConfigMap
+	revision    int
+	data        map[string]string // nil if there is no ConfigMap
+	annotations map[string]string
 }
 
 func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var given struct {
-		Metadata struct{ ResourceVersion, UID, Namespace string }
-		Data     map[string]*string
+		Metadata struct {
+			ResourceVersion, UID, Namespace string
+			Annotations                     map[string]*string
+		}
+		Data map[string]*string
 	}
 	_ = json.Unmarshal(body, &given)
 	status := func(code int, reason string) {
@@ -118,16 +163,22 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet:
 		s.revision++
 		if s.data == nil {
-			s.data = map[string]string{}
+			s.data, s.annotations = map[string]string{}, map[string]string{}
 		}
-		for key, value := range given.Data {
-			if delete(s.data, key); value != nil {
-				s.data[key] = *value
-			}
-		}
+		merge(s.data, given.Data)
+		merge(s.annotations, given.Metadata.Annotations)
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "data": s.data,
-		"metadata": map[string]any{"name": ConfigMap, "namespace": "argocd", "uid": "m-1", "resourceVersion": fmt.Sprint(s.revision)}})
+		"metadata": map[string]any{"name": ConfigMap, "namespace": "argocd", "uid": "m-1", "annotations": s.annotations, "resourceVersion": fmt.Sprint(s.revision)}})
+}
+
+// merge is a merge patch.
+func merge(m map[string]string, patch map[string]*string) {
+	for key, value := range patch {
+		if delete(m, key); value != nil {
+			m[key] = *value
+		}
+	}
 }
 
 func TestWrite_ReadsBackAndRefusesAnOldView(t *testing.T) {
@@ -142,7 +193,8 @@ func TestWrite_ReadsBackAndRefusesAnOldView(t *testing.T) {
 	if s != Alone("u-1") || none != nil || err != nil {
 		t.Fatalf("%+v, %v, %v", s, none, err)
 	}
-	s.Role, s.Predecessor = Standby, engine.Store{UID: "store-2"}
+	s.Role, s.Predecessor = Standby, engine.Store{UID: "store-2", Mark: engine.HistoryMark{Record: "agent-7", Number: 3}}
+	s.ProvenAt, s.WasActive = 1772366400, 1
 	if err := Write(ctx, client, "argocd", none, s); err != nil {
 		t.Fatal(err)
 	}
@@ -153,11 +205,16 @@ func TestWrite_ReadsBackAndRefusesAnOldView(t *testing.T) {
 	if got != s || err != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	s.Role, s.Generation, s.Predecessor = Active, 2, engine.Store{}
+	if at := first.Annotation(provenAnnotation); at != "2026-03-01T12:00:00Z" {
+		t.Errorf("the time is stored as %q", at)
+	}
+	s = Activate(s, 2)
+	s.Predecessor = engine.Store{}
 	if err := Write(ctx, client, "argocd", first, s); err != nil {
 		t.Fatal(err)
 	}
-	if got, _, err := Read(ctx, client, "argocd", "u-1"); got != s || err != nil {
+	got, second, err := Read(ctx, client, "argocd", "u-1")
+	if got != s || err != nil || second.Annotation(markAnnotation) != "" || second.Annotation(provenAnnotation) != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := Write(ctx, client, "argocd", first, s); !kube.IsConflict(err) {

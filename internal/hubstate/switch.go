@@ -48,8 +48,7 @@ func Promote(h, other Hub) (promoted, demoted State, err error) {
 		promoted.Predecessor = engine.Store{UID: other.ClusterUID}
 	}
 	demoted.Generation = max(h.Generation, other.Generation) + 1
-	promoted.Role, promoted.Generation = Active, demoted.Generation
-	return promoted, demoted, nil
+	return Activate(promoted, demoted.Generation), demoted, nil
 }
 
 // PromoteWithout returns the state of a standby that is promoted although the other hub cannot be reached.
@@ -57,9 +56,13 @@ func PromoteWithout(h Hub) (State, error) {
 	if h.Role != Standby {
 		return State{}, &RoleError{h, Standby}
 	}
-	next := h.State
-	next.Role, next.Generation = Active, h.Generation+1
-	return next, nil
+	return Activate(h.State, h.Generation+1), nil
+}
+
+// Activate returns the state of a hub that becomes active with a generation.
+func Activate(s State, generation uint64) State {
+	s.Role, s.Generation, s.WasActive, s.ProvenAt = Active, generation, generation, 0
+	return s
 }
 
 // ErrNotAlone is returned if a hub has or had another hub.
@@ -70,8 +73,8 @@ var ErrNotAlone = errors.New("its identity, generation or predecessor comes from
 // seen it do not return.
 func PromoteAlone(h Hub) (State, error) {
 	alone := Alone(h.ClusterUID)
-	demoted := alone
-	demoted.Role = Standby
+	demoted := Demote(Hub{h.ClusterUID, alone})
+	h.WasActive = demoted.WasActive // older releases do not record it
 	switch {
 	case h.Role != Standby:
 		return State{}, &RoleError{h, Standby}
@@ -84,13 +87,17 @@ func PromoteAlone(h Hub) (State, error) {
 // Demote returns the state of a hub that stops serving agents.
 func Demote(h Hub) State {
 	next := h.State
-	next.Role = Standby
+	next.Role, next.WasActive = Standby, h.LastActive()
 	return next
 }
 
 // ErrSuperseded is returned if the active hub has a lower generation than the one that is to follow it. Agents that have
 // seen the later generation do not follow that hub, and a generation must not be used for two promotions.
 var ErrSuperseded = errors.New("the active hub has a lower generation, so that agents may not follow it")
+
+// ErrBothActive is returned if a hub is to follow one with the generation with which it is or was active itself. Agents that
+// follow one of the two refuse the other one, and its objects must not be replaced before a user has decided between them.
+var ErrBothActive = errors.New("both hubs were active with the same generation, so that agents may follow either of them")
 
 // Follow returns the state of a hub that becomes the standby of an active one. If the identities differ, the hub must be
 // empty, which the caller checks.
@@ -102,10 +109,15 @@ func Follow(h, active Hub) (State, error) {
 		return State{}, &RoleError{active, Active}
 	case h.Identity == active.Identity && h.Generation > active.Generation:
 		return State{}, ErrSuperseded
+	case h.WasActiveWith(active.Identity, active.Generation):
+		return State{}, ErrBothActive
 	}
 	next := State{Identity: active.Identity, Role: Standby, Generation: active.Generation, Predecessor: engine.Store{UID: active.ClusterUID}}
 	if h.Predecessor.UID == active.ClusterUID {
-		next.Predecessor = h.Predecessor
+		next.Predecessor, next.ProvenAt = h.Predecessor, h.ProvenAt
+	}
+	if h.Identity == active.Identity {
+		next.WasActive = h.LastActive()
 	}
 	return next, nil
 }
@@ -121,7 +133,47 @@ func FollowGeneration(s State, generation uint64) State {
 // than before if the active hub was restored from a backup and a user has confirmed that.
 func Received(s State, store engine.Store) State {
 	if store.Revision != 0 {
-		s.Predecessor = engine.Store{UID: store.UID, Revision: store.Revision}
+		s.Predecessor = store
 	}
 	return s
+}
+
+// Compared returns the state of a hub that was found to have everything of its predecessor up to the revision of store, in a
+// comparison of their objects. What a standby records by itself lags by up to a minute, so that agents would hold what was written
+// in this time. The history mark of store is the one that the predecessor has for the hub. If it has lost a mark that the hub knows,
+// its store was restored from a backup: revisions were used twice, and the record stays.
+func Compared(s State, store engine.Store) State {
+	known := s.Predecessor
+	restored := known.Mark.Number != 0 && (store.Mark.Record != known.Mark.Record || store.Mark.Number < known.Mark.Number)
+	if store.UID == known.UID && known.Revision != 0 && !restored {
+		s.Predecessor.Revision = max(known.Revision, store.Revision)
+	}
+	return s
+}
+
+// Proven is Received of a standby that was proven to have everything at a time, in seconds since 1970.
+func Proven(s State, store engine.Store, at int64) State {
+	if store.Revision != 0 {
+		s = Received(s, store)
+		s.ProvenAt = at
+	}
+	return s
+}
+
+// MayLack reports whether a standby may lack what the other hub has: that one was active after it, or it is not known which of
+// them was active last. An older release leaves the records of before, but no hub was active with a later generation than its own.
+func MayLack(h, other Hub) bool {
+	after := h.LastActive() > other.LastActive() && h.LastActive() >= other.Generation
+	return !after && !isFirst(h, other)
+}
+
+// UnknownLast reports whether it is not known which of two standbys was active last.
+func UnknownLast(a, b Hub) bool { return MayLack(a, b) && MayLack(b, a) }
+
+// isFirst reports whether a hub is the only one of a group that was active, although neither hub records that: an older release
+// demoted it. The other hub follows it, and was never promoted, because the generation grows with every promotion. After a
+// promotion, the predecessors do not show which hub was active last: a demoted hub may not have followed the other one yet.
+func isFirst(h, other Hub) bool {
+	return h.LastActive() == 0 && other.LastActive() == 0 && h.Generation == 1 && other.Generation == 1 &&
+		h.Predecessor.UID != other.ClusterUID && other.Predecessor.UID == h.ClusterUID
 }

@@ -176,11 +176,17 @@ func (c *Client) revision(ctx context.Context, w Watch) (string, error) {
 // List returns the objects of a watch as of one revision, not from a cache. It reads them in pages.
 func (c *Client) List(ctx context.Context, w Watch) ([]*kind.Object, error) {
 	var objects []*kind.Object
-	_, err := c.pages(ctx, w, func(p listPage) error { objects = append(objects, p.objects...); return nil }, func() { objects = nil })
+	_, err := c.ListPages(ctx, w, func(page []*kind.Object) { objects = append(objects, page...) }, func() { objects = nil })
 	if err != nil {
 		return nil, err
 	}
 	return objects, nil
+}
+
+// ListPages calls page with the objects of a watch as of one revision, up to 500 at a time. If all of them have to be read again,
+// it calls restart first. It returns the revision.
+func (c *Client) ListPages(ctx context.Context, w Watch, page func([]*kind.Object), restart func()) (revision string, err error) {
+	return c.pages(ctx, w, func(p listPage) error { page(p.objects); return nil }, restart)
 }
 
 // listPage is a page of a list.

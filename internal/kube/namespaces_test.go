@@ -31,26 +31,42 @@ func TestKindWatches_ApplicationsOfEachNamespace(t *testing.T) {
 	}
 }
 
-func TestReadiness_WaitsForEveryNamespace(t *testing.T) {
-	r := NewReadiness([]string{"w1", "w2"})
-	ready := func() bool {
-		select {
-		case <-r.Ready():
-			return true
-		default:
-			return false
-		}
+// isReady reports whether all watches of a Readiness were answered.
+func isReady(r *Readiness) bool {
+	select {
+	case <-r.Ready():
+		return true
+	default:
+		return false
 	}
+}
+
+// A standby reads Secrets in two namespaces if its CA has a namespace of its own, and no resource that only agents have.
+func TestReadiness_WatchesOfStandby(t *testing.T) {
+	r := NewReadiness(StandbyWatches("argocd", "pki", nil))
+	for _, w := range StandbyWatches("argocd", "pki", nil) {
+		if isReady(r) {
+			t.Errorf("it is ready before %s in %q was read", w.Resource.Plural, w.Namespace)
+		}
+		r.Follow(reconcile.List{Resource: w.Resource, Namespace: w.part()})
+	}
+	if err := r.Check(); !isReady(r) || err != nil {
+		t.Errorf("ready: %v, %v", isReady(r), err)
+	}
+}
+
+func TestReadiness_WaitsForEveryNamespace(t *testing.T) {
+	r := NewReadiness(KindWatches("", true, []string{"w1", "w2"}))
 	for _, other := range reconcile.Resources() {
 		r.Follow(reconcile.List{Resource: other}) // that of Applications has no namespace and does not count
 	}
 	r.Follow(reconcile.List{Resource: kind.Applications, Namespace: "w1"})
-	if ready() {
+	if isReady(r) {
 		t.Error("it is ready before w2 was read")
 	}
 	r.Follow(reconcile.Unreadable{Resource: kind.Applications, Namespace: "w2"})
-	if err := r.Check(); !ready() || err == nil || err.Error() != "cannot read applications in namespace w2" {
-		t.Errorf("ready: %v, %v", ready(), err)
+	if err := r.Check(); !isReady(r) || err == nil || err.Error() != "cannot read applications in namespace w2" {
+		t.Errorf("ready: %v, %v", isReady(r), err)
 	}
 	r.Follow(reconcile.List{Resource: kind.Applications, Namespace: "w2"})
 	if err := r.Check(); err != nil {

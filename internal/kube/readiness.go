@@ -32,10 +32,10 @@ func (w watched) String() string {
 	return w.resource.Plural + " in namespace " + w.namespace
 }
 
-// NewReadiness returns a Readiness before the first input. Namespaces are the ApplicationNamespaces of the core.
-func NewReadiness(namespaces []string) *Readiness {
+// NewReadiness returns a Readiness before the first input, for the watches of the core.
+func NewReadiness(watches []Watch) *Readiness {
 	r := &Readiness{ready: make(chan struct{}), readable: map[watched]bool{}}
-	for _, w := range KindWatches("", true, namespaces) {
+	for _, w := range watches {
 		r.watches = append(r.watches, watched{w.Resource, w.part()})
 	}
 	return r

@@ -113,6 +113,14 @@ func (t *connections) hello(agent string, epoch engine.Epoch) (fleet.Hello, bool
 	return fleet.Hello{}, false
 }
 
+// hasNewer reports whether another open connection of the agent has sent the Hello of a newer session. Connections of another
+// cluster do not count: it may be refused because of its cluster.
+func (t *connections) hasNewer(c *transport.Conn, hello engine.Hello) bool {
+	return slices.ContainsFunc(t.of(c.Agent), func(other connection) bool {
+		return other.ID != c.ID && other.Cause() == nil && other.hello != nil && other.hello.ClusterUID == hello.ClusterUID && other.hello.Epoch.Newer(hello.Epoch)
+	})
+}
+
 // claimedClusterUID returns the cluster in the last Hello of an agent. It can differ from the recorded one.
 func (t *connections) claimedClusterUID(agent string) string {
 	last := ""

@@ -46,6 +46,8 @@ func (h hub) refusal(lease *hublease.Lease) error {
 	switch {
 	case h.invalid != nil:
 		return h.invalid
+	case h.state.Role == hubstate.Standby && lease != nil && lease.Reason() != "":
+		return fmt.Errorf("this hub is a standby: agents connect to the active hub. Lease of the hubs: %s", lease.Reason())
 	case h.state.Role == hubstate.Standby:
 		return errors.New("this hub is a standby: agents connect to the active hub")
 	case lease != nil && !lease.Held():
@@ -91,10 +93,7 @@ func (h hub) same(other hub) bool {
 	if h.invalid != nil || other.invalid != nil {
 		return h.invalid != nil && other.invalid != nil && h.invalid.Error() == other.invalid.Error()
 	}
-	if h.state.Role == hubstate.Standby {
-		other.state.Predecessor = h.state.Predecessor
-	}
-	return h.state == other.state
+	return hubstate.SameRole(h.state, other.state) && (h.state.Role == hubstate.Standby || h.state.Predecessor == other.state.Predecessor)
 }
 
 func (h hub) String() string {
@@ -123,8 +122,9 @@ func (h hub) metric() observe.Metric {
 		Samples: []observe.Sample{{Labels: []string{"role", string(h.state.Role)}, Value: float64(h.state.Generation)}}}
 }
 
-// startIdle starts what a process without a principal runs. It writes nothing but the Lease of the hubs. It reads certificates, so that agents can
-// connect and get the reason, and the state of the hub. running is the standby of this process, if there is one.
+// startIdle starts what a process without a principal runs. It writes nothing but the Lease of the hubs. It reads certificates,
+// so that agents can connect and get the reason, and the state of the hub. running is the standby of this process, if there is
+// one.
 func startIdle(start func(name string, run func(context.Context) error), cfg Config, client *kube.Client, h hub, lease *hublease.Lease, running *atomic.Pointer[standby], restart func(error)) {
 	for _, unused := range []net.Listener{cfg.Live.Resource, cfg.Live.Redis, cfg.Search.Listener} {
 		if unused != nil {

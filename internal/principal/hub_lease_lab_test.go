@@ -23,6 +23,9 @@ func TestHubLease_OnAPIServer(t *testing.T) {
 	o.must(err)
 	use := func(clusterUID string, s hubstate.State) (*hublease.Lease, error) {
 		t.Helper()
+		_, stored, err := hubstate.Read(t.Context(), client, o.namespace, clusterUID)
+		o.must(err)
+		o.must(hubstate.Write(t.Context(), client, o.namespace, stored, s))
 		l, err := hublease.New(hublease.Settings{Cluster: cluster, Namespace: o.namespace, Name: "hubs", Duration: time.Hour}, client, o.namespace, clusterUID, s, slog.New(slog.DiscardHandler))
 		o.must(err)
 		return l, l.TryHold(t.Context())
@@ -68,13 +71,12 @@ func TestHubLease_OnAPIServer(t *testing.T) {
 		t.Fatalf("the Lease is held by %q: %s", holder(), l.Reason())
 	}
 	// The first hub comes back as it was, and becomes the standby.
-	o.must(hubstate.Write(t.Context(), client, o.namespace, nil, active))
 	if _, err = use("hub-1", active); err == nil || !strings.Contains(err.Error(), "start again") {
 		t.Fatalf("the first hub: %v", err)
 	}
 	s, _, err := hubstate.Read(t.Context(), client, o.namespace, "hub-1")
 	o.must(err)
-	if want := (hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: 2, Predecessor: engine.Store{UID: "hub-2"}}); s != want {
+	if want := (hubstate.State{Identity: "group", Role: hubstate.Standby, Generation: 2, Predecessor: engine.Store{UID: "hub-2"}, WasActive: 1}); s != want {
 		t.Errorf("the first hub is %+v", s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hublease"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
@@ -16,7 +17,8 @@ const hubLeasePath = "/apis/coordination.k8s.io/v1/namespaces/leases/leases/argo
 // leased is a hub with a Lease in a third cluster.
 type leased struct {
 	*replicated
-	third *memoryAPI
+	third  *memoryAPI
+	maxLag time.Duration
 }
 
 func newLeased(t *testing.T) *leased {
@@ -28,7 +30,7 @@ func newLeased(t *testing.T) *leased {
 
 func (h *leased) startWith(duration time.Duration) *hubProcess {
 	return h.startOnce(func(cfg *Config) {
-		cfg.HubLease = hublease.Settings{Cluster: h.third.config(), Namespace: "leases", Name: "argocd-agent-hub", Duration: duration}
+		cfg.HubLease = hublease.Settings{Cluster: h.third.config(), Namespace: "leases", Name: "argocd-agent-hub", Duration: duration, MaxLag: h.maxLag}
 	})
 }
 
@@ -118,5 +120,35 @@ func TestHubLease_StandbyTakesOver(t *testing.T) {
 	}
 	if holder, generation := h.lease(); holder != h.clusterUID() || generation != "2" {
 		t.Errorf("the Lease is held by %v, generation %v", holder, generation)
+	}
+}
+
+// A standby that last had everything too long ago does not take over, and agents get the reason. The record is that of the
+// ConfigMap, so that it holds for a process that starts.
+func TestHubLease_StandbyThatLacksTooMuchWaits(t *testing.T) {
+	h := newLeased(t)
+	h.maxLag = 10 * time.Minute
+	put := func(at time.Time) {
+		data := hubState("standby", "1")
+		data["predecessor"] = "uid-of-other/7"
+		h.api.put(hubStatePath, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+			"metadata": map[string]any{"name": hubstate.ConfigMap, "namespace": "argocd", "annotations": map[string]any{kind.Prefix + "received-at": at.UTC().Format(time.RFC3339)}}})
+	}
+	put(time.Now().Add(-time.Hour))
+	h.putLease("group-1", "uid-of-other", "1")
+	p := h.startWith(3 * time.Second)
+	h.refusal(p, "is lost, but this standby last had all objects of the active hub at ")
+	if code, body := h.healthOf(p); code != http.StatusOK {
+		t.Errorf("health %d %s", code, body)
+	}
+	if s := h.hubStateIs(); s["role"] != "standby" || s["generation"] != "1" {
+		t.Errorf("the state is %v", s)
+	}
+	put(time.Now()) // it has everything again
+	if err := <-p.ended; err == nil || !strings.Contains(err.Error(), "start again") {
+		t.Fatalf("ended with %v", err)
+	}
+	if s := h.hubStateIs(); s["role"] != "active" || s["generation"] != "2" {
+		t.Errorf("the state is %v", s)
 	}
 }

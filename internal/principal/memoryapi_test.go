@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ import (
 // write under an old resource version is a conflict.
 type memoryAPI struct {
 	t      *testing.T
-	server *httptest.Server
+	server *httptest.Server // nil if time is virtual
 
 	mu       sync.Mutex
 	changed  chan struct{} // closed with each change
@@ -33,7 +34,7 @@ type memoryAPI struct {
 
 	watches map[string]int // number of watches by path and selectors
 
-	// patching is called before each patch and may block. May be nil.
+	// patching is called before each patch and may block. May be nil. Set it before the first request.
 	patching func(path string, body []byte)
 }
 
@@ -46,14 +47,68 @@ type apiEvent struct {
 
 func newMemoryAPI(t *testing.T) *memoryAPI {
 	t.Helper()
-	a := &memoryAPI{t: t, changed: make(chan struct{}), revision: 100, objects: map[string]map[string]any{}, watches: map[string]int{}}
+	a := newVirtualAPI(t)
 	a.server = httptest.NewServer(a)
 	t.Cleanup(func() { a.server.CloseClientConnections(); a.server.Close() })
+	return a
+}
+
+// newVirtualAPI returns a memoryAPI without a network, for tests with virtual time.
+func newVirtualAPI(t *testing.T) *memoryAPI {
+	t.Helper()
+	a := &memoryAPI{t: t, changed: make(chan struct{}), revision: 100, objects: map[string]map[string]any{}, watches: map[string]int{}}
 	a.put("/api/v1/namespaces/kube-system", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system"}})
 	return a
 }
 
-func (a *memoryAPI) config() *rest.Config { return &rest.Config{Host: a.server.URL} }
+func (a *memoryAPI) config() *rest.Config {
+	if a.server != nil {
+		return &rest.Config{Host: a.server.URL}
+	}
+	return &rest.Config{Host: "http://memory", Transport: a}
+}
+
+// RoundTrip serves a request without a network.
+func (a *memoryAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	if !r.URL.Query().Has("watch") {
+		recorder := httptest.NewRecorder()
+		a.ServeHTTP(recorder, r)
+		return recorder.Result(), nil
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	read, write := io.Pipe()
+	context.AfterFunc(ctx, func() { _ = read.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		defer cancel()
+		a.ServeHTTP(pipeWriter{write, http.Header{}}, r.WithContext(ctx))
+		_ = write.Close()
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: pipeReader{read, cancel}, Request: r}, nil
+}
+
+// pipeWriter is the response to a watch.
+type pipeWriter struct {
+	*io.PipeWriter
+	header http.Header
+}
+
+func (w pipeWriter) Header() http.Header { return w.header }
+func (pipeWriter) WriteHeader(int)       {}
+func (pipeWriter) Flush()                {}
+
+// pipeReader is the body of the response to a watch. Closing it ends the request.
+type pipeReader struct {
+	*io.PipeReader
+	cancel context.CancelFunc
+}
+
+func (r pipeReader) Close() error {
+	r.cancel()
+	return r.PipeReader.Close()
+}
 
 // put stores an object.
 func (a *memoryAPI) put(path string, o map[string]any) {

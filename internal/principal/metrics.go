@@ -59,7 +59,7 @@ func (p *principal) metrics(ctx context.Context) ([]observe.Metric, error) {
 		metrics = append(metrics, observe.AuditLossMetric(metricPrefix, lines.LostByAgent))
 	}
 	metrics = append(metrics, p.hub.metric(), p.statusAge(statuses, now), observe.Gauge(metricPrefix+"_sessions", "Agents that are connected to this principal replica.", float64(len(p.server.Sessions()))),
-		observe.Counter(metricPrefix+"_agents_moved_total", "Agents that this replica asked to connect to another principal replica, because it had more than its share.", float64(p.spreader.Moved())))
+		observe.Counter(metricPrefix+"_agents_moved_total", "Agents that this replica asked to connect to another principal replica, because it had more than its share or was shutting down.", float64(p.spreader.Moved())))
 	return slices.Concat(metrics, p.apps.Metrics(), p.events.Metrics(metricPrefix), p.status.Metrics(), p.hold.Metrics(), p.live.Metrics(), p.shared.Metrics()), nil
 }
 

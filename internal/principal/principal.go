@@ -37,14 +37,17 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
-// Run runs a principal until ctx ends.
+// Run runs a principal until ctx ends. Then it moves its agents to the other principal replicas, if there are any, for at
+// most drainTime. Anything else that ends a principal, such as the loss of the Lease of the hubs, ends it at once, also in
+// that time.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.PKINamespace = cmp.Or(cfg.PKINamespace, cfg.Namespace)
 	client, err := kube.NewClient(cfg.Cluster)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	stop := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(stop))
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	start := func(name string, run func(context.Context) error) {
@@ -55,6 +58,18 @@ func Run(ctx context.Context, cfg Config) error {
 		})
 	}
 	var current atomic.Pointer[process] // nil until the API server responds
+	start("shutdown", func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-stop.Done():
+		}
+		if c := current.Load(); c != nil && c.principal != nil {
+			c.principal.drain(ctx)
+		}
+		cancel(context.Cause(stop))
+		return nil
+	})
 	if cfg.HealthListener != nil {
 		start("probes", func(ctx context.Context) error { return serveHealth(ctx, cfg.HealthListener, client, current.Load) })
 	}
@@ -159,7 +174,7 @@ type principal struct {
 // assemble connects the parts of a principal. Nothing happens until start.
 // restart is called if the state of the hub changes.
 func assemble(ctx context.Context, cfg Config, client *kube.Client, h hub, restart func(error)) *principal {
-	p := &principal{cfg: cfg, hub: h, client: client, log: cfg.Log, objects: kube.NewReadiness(cfg.ApplicationNamespaces), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
+	p := &principal{cfg: cfg, hub: h, client: client, log: cfg.Log, objects: kube.NewReadiness(kube.KindWatches("", true, cfg.ApplicationNamespaces)), settingsRead: make(chan struct{}), writeLatency: observe.NewWriteLatency(metricPrefix),
 		tasks: tasks.NewRunner(cfg.Log), conns: newConnections(), blocklist: revoke.New(client, cfg.Namespace, cfg.Revocations, cfg.Log),
 		commands: command.New(cfg.Audit, audit.Hub)}
 	p.reconciler = reconcile.New(reconcile.Config{
@@ -222,7 +237,7 @@ func (p *principal) assembleFleet() {
 	agents := fleet.ReconcilerConfig{Client: p.client, Namespace: cfg.Namespace, JoinTokens: kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, Registry: p.registry, Blocklist: p.blocklist,
 		Certificates: p.conns.certificates, Status: p.status, Deleted: p.shared.Deleted, Log: cfg.Log}
 	if cfg.Issue != nil {
-		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, fleet.Registrations{Registry: p.registry, Revoke: p.blocklist.Revoke}, cfg.Log)
+		p.issuer = issue.New(*cfg.Issue, kube.Secrets{Client: p.client, Namespace: cfg.PKINamespace}, fleet.Registrations{Registry: p.registry, Promoted: p.hub.state.Promoted(), Revoke: p.blocklist.Revoke}, cfg.Log)
 	}
 	switch {
 	case cfg.Live.Resource == nil: // no resource proxy would accept credentials
@@ -333,6 +348,7 @@ func (p *principal) serve(ctx context.Context, stopRefusing func()) error {
 	}
 	stopRefusing()
 	p.serving.Store(true)
+	p.replicas.Renew()
 	p.log.InfoContext(ctx, "Listening for agents", "address", p.cfg.Listener.Addr().String())
 	config := grpc.ServerConfig{
 		TLS: p.cfg.TLS, WebSocket: p.cfg.WebSocket, Authenticate: p.cfg.Authenticate, Trace: p.cfg.Trace, Explain: p.cfg.Explain,
@@ -355,11 +371,37 @@ func (p *principal) sessionCount() *int {
 
 func (p *principal) spreadSessions() (all []fleet.SpreadSession) {
 	for _, c := range p.server.Sessions() {
-		all = append(all, fleet.SpreadSession{Since: c.Since, Used: c.HasTunnels(), Move: func() {
-			c.Close(engine.Reconnect, "this principal replica has more agents than the others: connect again")
-		}})
+		epoch, _ := p.conns.epoch(c)
+		all = append(all, fleet.SpreadSession{Since: c.Since, Used: c.HasTunnels(), Move: func(reason string) { c.Close(engine.Reconnect, reason) },
+			Arrived: func() bool { return p.replicas.NewerSession(c.Agent, epoch) != "" }})
 	}
 	return all
+}
+
+const (
+	// drainTime is how long the agents of a replica that ends may take to move. With the end of the other sessions and what
+	// follows, it fits into the 30 seconds that Kubernetes gives a pod by default.
+	drainTime = 15 * time.Second
+
+	// publishTimeout bounds how long an API server that does not respond delays the draining.
+	publishTimeout = 3 * time.Second
+)
+
+// drain moves the agents to the other principal replicas. Until it returns, all parts of this one run. Without another replica
+// that can accept agents it returns at once.
+func (p *principal) drain(ctx context.Context) {
+	if len(p.replicas.Others()) == 0 || !p.serving.Swap(false) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	publish, published := context.WithTimeout(ctx, publishTimeout)
+	if err := p.replicas.Drain(publish); err != nil {
+		p.log.WarnContext(ctx, "Failed to publish that this principal replica accepts no agents", "error", err)
+	}
+	published()
+	p.server.StopAccepting()
+	p.spreader.Drain(ctx)
 }
 
 // upgraded records what an agent reported about its upgrade.
@@ -408,6 +450,9 @@ func (p *principal) applied(in reconcile.Input) {
 	case reconcile.Register:
 		p.namespaces.ensure(in.Agent)
 	case reconcile.Unregister:
+		if p.standbys.has(in.Agent) {
+			break // it is registered with the Reconciler of standbys, and may have a session there
+		}
 		p.confirmations.Forget(in.Agent)
 		p.status.Unregistered(in.Agent)
 		p.sessions.takeEndReason(in.Agent)

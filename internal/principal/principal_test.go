@@ -1,6 +1,7 @@
 package principal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,7 +65,7 @@ func TestProbes_APIServerUnreachable(t *testing.T) {
 func TestWaitForInitialSync_WaitsForAllParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		p := &principal{registry: fleettest.NewRegistry(t), objects: kube.NewReadiness(nil), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
+		p := &principal{registry: fleettest.NewRegistry(t), objects: kube.NewReadiness(kube.KindWatches("", true, nil)), settingsRead: make(chan struct{}), blocklist: revoke.New(nil, "argocd", nil, log)}
 		ended := make(chan error, 1)
 		go func() { ended <- p.waitForInitialSync(t.Context()) }()
 		for _, read := range []func(){func() {
@@ -141,29 +143,169 @@ func TestHandleHello_WaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// The reconciler can make an agent wait that sends too much. Its Hellos must not take the turns of other agents.
-func TestHandleHello_TakesNoTurnWhileItWaitsForTheReconciler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		registry, posted := fleettest.NewRegistry(t, fleettest.Agent("w1", 1)), 0
-		s := newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections(), refusal: func(string, engine.Hello) string { return "" },
-			replicas:  fleet.NewReplicas(nil, registry, "argocd", "p1", "", slog.New(slog.DiscardHandler)),
-			revisions: sharedread.New(func() (uint64, error) { return 7, nil }),
-			post: func(_ context.Context, closing <-chan struct{}, _ reconcile.Input) error {
-				posted++
-				<-closing
-				return errors.New("closed")
-			}})
-		c, err := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)}).Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
+// newHelloSessions returns sessions of a registered agent, w1. posted counts its inputs, which wait for the end of the
+// connection.
+func newHelloSessions(t *testing.T, log slog.Handler, revision func() (uint64, error)) (s *sessions, accept func() *transport.Conn, posted *atomic.Int32) {
+	t.Helper()
+	registry := fleettest.NewRegistry(t, fleettest.Agent("w1", 1))
+	posted = &atomic.Int32{}
+	s = newSessions(t.Context(), sessionsConfig{registry: registry, conns: newConnections(), refusal: func(string, engine.Hello) string { return "" },
+		replicas:  fleet.NewReplicas(nil, registry, "argocd", "p1", "", slog.New(slog.DiscardHandler)),
+		revisions: sharedread.New(revision), log: slog.New(log), revoked: func(string) bool { return false },
+		post: func(_ context.Context, closing <-chan struct{}, _ reconcile.Input) error {
+			posted.Add(1)
+			<-closing
+			return errors.New("closed")
+		}})
+	server := transport.NewServer(transport.ServerConfig{Events: s, Log: slog.New(slog.DiscardHandler)})
+	return s, func() *transport.Conn {
+		c, err := server.Accept(transport.Peer{Agent: "w1"}, silentSession{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		go s.handleHello(c, engine.Hello{Mode: "autonomous"}) // not the registered mode, so that nothing is recorded
+		s.Connected(c)
+		return c
+	}, posted
+}
+
+// hello is a Hello with another mode than the registered one, so that nothing is recorded.
+func hello(attempt uint64) engine.Hello {
+	return engine.Hello{Mode: "autonomous", Epoch: engine.Epoch{Incarnation: 1, Attempt: attempt}}
+}
+
+// The reconciler can make an agent wait that sends too much. Its Hellos must not take the turns of other agents.
+func TestHandleHello_TakesNoTurnWhileItWaitsForTheReconciler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, accept, posted := newHelloSessions(t, slog.DiscardHandler, func() (uint64, error) { return 7, nil })
+		c := accept()
+		go s.handleHello(c, hello(1))
 		synctest.Wait()
-		if posted != 1 || len(s.hellos) > 0 {
-			t.Errorf("%d posts, %d Hellos in progress", posted, len(s.hellos))
+		if posted.Load() != 1 || len(s.hellos) > 0 {
+			t.Errorf("%d posts, %d Hellos in progress", posted.Load(), len(s.hellos))
 		}
 		c.Close(engine.ShuttingDown, "end of the test")
 	})
+}
+
+// One read of the revision serves all agents that wait for it, so that they take no turns. A slow read succeeds. A connection
+// that ends does not wait for it, and nothing is reported.
+func TestHandleHello_WaitsForTheRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proceed := make(chan struct{})
+		var log bytes.Buffer
+		s, accept, posted := newHelloSessions(t, slog.NewTextHandler(&log, nil), func() (uint64, error) { <-proceed; return 7, nil })
+		var returned atomic.Int32
+		var conns []*transport.Conn
+		for range 2 {
+			c := accept()
+			conns = append(conns, c)
+			go func() { s.handleHello(c, hello(1)); returned.Add(1) }()
+		}
+		time.Sleep(2 * helloTimeout)
+		if posted.Load() != 0 || len(s.hellos) > 0 || returned.Load() != 0 {
+			t.Errorf("%d posts, %d Hellos in progress, %d have returned", posted.Load(), len(s.hellos), returned.Load())
+		}
+		conns[0].Close(engine.ShuttingDown, "the agent is gone")
+		synctest.Wait()
+		if returned.Load() != 1 || log.Len() > 0 {
+			t.Errorf("%d have returned, log: %s", returned.Load(), log.String())
+		}
+		close(proceed)
+		synctest.Wait()
+		if posted.Load() != 1 || conns[1].Cause() != nil {
+			t.Errorf("%d posts, %v", posted.Load(), conns[1].Cause())
+		}
+		conns[1].Close(engine.ShuttingDown, "end of the test")
+	})
+}
+
+// A failed read affects all agents that wait for it. They do not return at the same time.
+func TestHandleHello_SpreadsAgentsAfterAFailedRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s, accept, posted := newHelloSessions(t, slog.NewTextHandler(&log, nil), func() (uint64, error) { return 0, errors.New("too many requests") })
+		retries := map[time.Duration]bool{}
+		for range 5 {
+			c := accept()
+			s.handleHello(c, hello(1))
+			bye, ok := c.Cause().(*transport.ByeError)
+			if !ok || bye.Code != engine.Unavailable || bye.RetryAfter < leastUnavailable || bye.RetryAfter > mostUnavailable {
+				t.Fatalf("%#v", c.Cause())
+			}
+			retries[bye.RetryAfter] = true
+		}
+		if len(retries) == 1 || posted.Load() != 0 || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("retries %v, %d posts, log: %s", retries, posted.Load(), log.String())
+		}
+	})
+}
+
+// What an older connection waited for must not reach the reconciler after a newer connection: its history mark may be older.
+func TestHandleHello_OlderConnectionIsSuperseded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proceed := make(chan struct{})
+		var log bytes.Buffer
+		s, accept, posted := newHelloSessions(t, slog.NewTextHandler(&log, nil), func() (uint64, error) { <-proceed; return 7, nil })
+		older, newer := accept(), accept()
+		for attempt, c := range []*transport.Conn{older, newer} {
+			s.conns.recordHello(c, hello(uint64(attempt)))
+			go s.handleHello(c, hello(uint64(attempt)))
+		}
+		synctest.Wait()
+		close(proceed)
+		synctest.Wait()
+		if bye, ok := older.Cause().(*transport.ByeError); !ok || bye.Code != engine.Superseded || newer.Cause() != nil || posted.Load() != 1 || !strings.Contains(log.String(), "Older session of agent refused") {
+			t.Errorf("%v, %v, %d posts, log: %s", older.Cause(), newer.Cause(), posted.Load(), log.String())
+		}
+		newer.Close(engine.ShuttingDown, "end of the test")
+	})
+}
+
+// An agent that moves connects to another replica while its former connection here is closing. That is no fault.
+func TestRefuseOlder_IgnoresClosingConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s, accept, _ := newHelloSessions(t, slog.NewTextHandler(&log, nil), func() (uint64, error) { return 7, nil })
+		c := accept()
+		c.Close(engine.Reconnect, "connect again")
+		s.refuseOlder(c, hello(1).Epoch, "a newer session of this agent is connected to principal p2")
+		if bye, ok := c.Cause().(*transport.ByeError); !ok || bye.Code != engine.Reconnect || log.Len() > 0 {
+			t.Errorf("%v, log: %s", c.Cause(), log.String())
+		}
+	})
+}
+
+// A clone of the agent in another cluster, and a process that has ended, delay nothing, although their sessions are newer.
+func TestHandleHello_OtherNewerConnectionsDelayNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cluster string
+		end     func(*transport.Conn)
+	}{
+		"open connection of a clone":            {cluster: "cluster-b", end: func(*transport.Conn) {}},
+		"ended connection of the same cluster":  {cluster: "cluster-a", end: func(c *transport.Conn) { c.Close(engine.ShuttingDown, "the agent is gone") }},
+		"refused connection of another cluster": {cluster: "cluster-b", end: func(c *transport.Conn) { c.Close(engine.WrongCluster, "this name belongs to cluster-a") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, accept, posted := newHelloSessions(t, slog.DiscardHandler, func() (uint64, error) { return 7, nil })
+				older, newer := accept(), accept()
+				claim := hello(2)
+				claim.ClusterUID = tc.cluster
+				s.conns.recordHello(newer, claim)
+				tc.end(newer)
+				own := hello(1)
+				own.ClusterUID = "cluster-a"
+				s.conns.recordHello(older, own)
+				go s.handleHello(older, own)
+				synctest.Wait()
+				if older.Cause() != nil || posted.Load() != 1 {
+					t.Errorf("%v, %d posts", older.Cause(), posted.Load())
+				}
+				older.Close(engine.ShuttingDown, "end of the test")
+				newer.Close(engine.ShuttingDown, "end of the test")
+			})
+		})
+	}
 }
 
 // Agents that connect while the principal starts are served with their first connection.

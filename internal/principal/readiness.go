@@ -50,7 +50,7 @@ func (p *principal) certificatesReady() error {
 
 func (p *principal) listening() error {
 	if !p.serving.Load() {
-		return errors.New("agents are not accepted yet")
+		return errors.New("agents are not accepted")
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
@@ -23,8 +24,9 @@ import (
 
 // replicated is a hub with several principals.
 type replicated struct {
-	t   *testing.T
-	api *memoryAPI
+	t        *testing.T
+	api      *memoryAPI
+	restarts atomic.Bool // principals may end with an error
 }
 
 // config returns the configuration of a principal.
@@ -34,6 +36,11 @@ func (h *replicated) config(name string) Config {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	return h.settings(name, listener)
+}
+
+// settings returns the configuration of a principal with a listener.
+func (h *replicated) settings(name string, listener net.Listener) Config {
 	return Config{Cluster: h.api.config(), Namespace: "argocd", Mapping: kind.ByNamespace, ResourceProxy: "proxy:9090", Version: "test", Listener: listener,
 		Revocations: &identity.Revocations{}, Replica: name, Log: slog.New(slog.DiscardHandler), Jitter: func() float64 { return 0.5 },
 		Authenticate: func(c transport.Credentials) (transport.Peer, error) {
@@ -161,8 +168,6 @@ func (c *caller) end() *transport.ByeError {
 func TestReplicas_RefuseCloneOfAgent(t *testing.T) {
 	h := &replicated{t: t, api: newMemoryAPI(t)}
 	h.declare("w1")
-	first, second := h.start("first"), h.start("second")
-	eventually(t, "both principals know the agent", func() bool { return len(h.status("w1").Conditions) >= 2 })
 
 	// No record of a cluster is written before both are about to write one,
 	// or let the agent in without.
@@ -179,6 +184,8 @@ func TestReplicas_RefuseCloneOfAgent(t *testing.T) {
 			}
 		}
 	}
+	first, second := h.start("first"), h.start("second")
+	eventually(t, "both principals know the agent", func() bool { return len(h.status("w1").Conditions) >= 2 })
 	callers := map[string]*caller{"cluster-a": h.call(first, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 1}),
 		"cluster-b": h.call(second, "cluster-b", engine.Epoch{Incarnation: 9, Attempt: 1})}
 	eventually(t, "both have come", func() bool {
@@ -202,6 +209,20 @@ func TestReplicas_RefuseCloneOfAgent(t *testing.T) {
 		if end := c.end(); (cluster == recorded) != (end == nil) || end != nil && end.Code != engine.WrongCluster && end.Code != engine.Superseded {
 			t.Errorf("recorded is %s; that of %s ended with %v", recorded, cluster, end)
 		}
+	}
+}
+
+// A clone of a connected agent gets the reason, also if its process is older.
+func TestReplicas_OlderCloneGetsTheReason(t *testing.T) {
+	h := &replicated{t: t, api: newMemoryAPI(t)}
+	h.declare("w1")
+	address := h.start("first")
+	agent := h.call(address, "cluster-a", engine.Epoch{Incarnation: 5, Attempt: 1})
+	eventually(t, "the agent is connected", func() bool { return agent.welcomed() && h.status("w1").ClusterUID == "cluster-a" })
+	clone := h.call(address, "cluster-b", engine.Epoch{Incarnation: 4, Attempt: 1})
+	eventually(t, "the clone is refused", func() bool { return clone.end() != nil })
+	if clone.end().Code != engine.WrongCluster || agent.end() != nil {
+		t.Errorf("the clone ended with %v, the agent with %v", clone.end(), agent.end())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/argocd-agent/argocd-agent/internal/search"
 	"github.com/argocd-agent/argocd-agent/internal/trace"
 	"github.com/argocd-agent/argocd-agent/internal/transport"
+	"github.com/argocd-agent/argocd-agent/internal/util/logonce"
 	"github.com/argocd-agent/argocd-agent/internal/util/sharedread"
 )
 
@@ -53,6 +55,9 @@ type sessions struct {
 
 	mu         sync.Mutex
 	endReasons map[string]string // agent → why its last connection ended
+
+	lastOlder       logonce.Last[string] // incarnation of the last process that was refused as older, by agent
+	lastUnavailable logonce.One          // last failed request
 }
 
 func newSessions(ctx context.Context, cfg sessionsConfig) *sessions {
@@ -70,6 +75,8 @@ const (
 	helloTimeout    = 15 * time.Second
 	suspendedRetry  = 10 * time.Second // for an agent that is denied
 	supersededRetry = 10 * time.Second // for a session that is older than another one
+
+	leastUnavailable, mostUnavailable = 5 * time.Second, 20 * time.Second // after a failed request to the API server
 )
 
 // agentChanged closes the connections of an agent that is denied, and its sessions that are older than one with another
@@ -91,8 +98,17 @@ func (s *sessions) superseded(c *transport.Conn, epoch engine.Epoch) bool {
 	if other == "" {
 		return false
 	}
-	c.CloseAfter(engine.Superseded, "a newer session of this agent is connected to principal "+other, supersededRetry)
+	s.refuseOlder(c, epoch, "a newer session of this agent is connected to principal "+other)
 	return true
+}
+
+// refuseOlder closes a connection because of a newer session of its agent. It is logged once for each process of the agent: two
+// that compete are a fault of the installation. One that is closing, for example because the agent moves, is not.
+func (s *sessions) refuseOlder(c *transport.Conn, epoch engine.Epoch, reason string) {
+	if c.Cause() == nil && s.lastOlder.Changed(c.Agent, fmt.Sprint(epoch.Incarnation)) {
+		s.log.Warn("Older session of agent refused", "agent", c.Agent, "incarnation", epoch.Incarnation, "reason", reason)
+	}
+	c.CloseAfter(engine.Superseded, reason, supersededRetry)
 }
 
 // Connected implements transport.Events. The agent sends first.
@@ -189,49 +205,78 @@ func (s *sessions) handleHello(c *transport.Conn, hello engine.Hello) {
 
 // prepare registers an agent if necessary and returns the hub's store, or closes the connection.
 func (s *sessions) prepare(c *transport.Conn, hello engine.Hello) (store engine.Store, ok bool) {
+	mark, ok := s.admit(c, hello)
+	if !ok {
+		return store, false
+	}
+	ctx, cancel := s.whileOpen(c)
+	defer cancel()
+	revision, err := s.revisions.Read(ctx) // one read for all agents that wait. It and the one before it end within helloTimeout
+	if err != nil {
+		s.unavailable(c, "read the current resourceVersion", err)
+		return store, false
+	}
+	s.lastUnavailable.Reset()
+	if s.conns.hasNewer(c, hello) { // its mark may be newer, too
+		s.refuseOlder(c, hello.Epoch, "a newer session of this agent is connected")
+		return store, false
+	}
+	return engine.Store{UID: s.storeUID, Revision: revision, Mark: mark}, true
+}
+
+// admit registers an agent if necessary and returns its history mark, or closes the connection. It waits for its turn.
+func (s *sessions) admit(c *transport.Conn, hello engine.Hello) (mark engine.HistoryMark, ok bool) {
 	select {
 	case s.hellos <- struct{}{}:
 		defer func() { <-s.hellos }()
 	case <-c.Done():
-		return store, false
+		return mark, false
 	case <-s.ctx.Done():
-		return store, false
+		return mark, false
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithTimeout(s.ctx, helloTimeout)
+	open, closed := s.whileOpen(c)
+	defer closed()
+	ctx, cancel := context.WithTimeout(open, helloTimeout)
 	defer cancel()
-	wg.Go(func() {
-		select {
-		case <-c.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	})
 	if reason := s.registry.DenyReason(c.Agent); reason != "" {
 		c.CloseAfter(engine.Revoked, reason, suspendedRetry)
-		return store, false
+		return mark, false
 	}
 	if reason := s.refusal(c.Agent, hello); reason != "" {
 		c.CloseAfter(engine.NotAllowed, reason, 30*time.Second)
-		return store, false
+		return mark, false
 	}
 	if s.registry.NeedsFirstConnection(c.Agent, hello) && !s.register(ctx, c, hello) || s.superseded(c, hello.Epoch) {
-		return store, false
+		return mark, false
 	}
 	mark, err := s.registry.HistoryMark(ctx, c.Agent, hello.Known.Mark)
 	if err != nil {
-		s.log.Warn("Failed to read the history mark", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub failed to read the Agent: "+err.Error(), 5*time.Second)
-		return store, false
+		s.unavailable(c, "read the Agent", err)
+		return mark, false
 	}
-	revision, err := s.revisions.Read(ctx)
-	if err != nil {
-		s.log.Warn("Failed to read the current resourceVersion", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub failed to read the current resourceVersion: "+err.Error(), 5*time.Second)
-		return store, false
+	return mark, true
+}
+
+// whileOpen returns a context that ends with the connection or with the principal. The caller must cancel it.
+func (s *sessions) whileOpen(c *transport.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(c.Context())
+	stop := context.AfterFunc(s.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// unavailable closes a connection because a request to the API server failed. If the connection or the principal ends, that
+// is the reason, and it does nothing. All agents that wait can fail at the same time, so they return at different times.
+func (s *sessions) unavailable(c *transport.Conn, what string, err error) {
+	if c.Context().Err() != nil || s.ctx.Err() != nil {
+		return
 	}
-	return engine.Store{UID: s.storeUID, Revision: revision, Mark: mark}, true
+	level := slog.LevelWarn
+	if !s.lastUnavailable.Changed(what + ": " + err.Error()) { // all agents that waited for one request
+		level = slog.LevelDebug
+	}
+	s.log.Log(s.ctx, level, "Failed to prepare session", "agent", c.Agent, "request", what, "error", err)
+	retry := leastUnavailable + time.Duration(rand.Float64()*float64(mostUnavailable-leastUnavailable)) //nolint:gosec // to spread load, not a secret
+	c.CloseAfter(engine.Unavailable, "the hub failed to "+what+": "+err.Error(), retry)
 }
 
 // register records the first connection of an agent, or closes it.
@@ -249,8 +294,7 @@ func (s *sessions) register(ctx context.Context, c *transport.Conn, hello engine
 	case errors.Is(err, fleet.ErrUnregistered), errors.Is(err, fleet.ErrNoMode), errors.Is(err, fleet.ErrNoStandby), errors.Is(err, fleet.ErrDeleted):
 		c.CloseAfter(engine.NotAllowed, err.Error(), 60*time.Second)
 	default:
-		s.log.WarnContext(ctx, "Failed to register agent", "agent", c.Agent, "error", err)
-		c.CloseAfter(engine.Unavailable, "the hub failed to register this agent: "+err.Error(), 10*time.Second)
+		s.unavailable(c, "register this agent", err)
 	}
 	return false
 }

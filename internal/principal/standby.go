@@ -54,8 +54,11 @@ const (
 // standbyCertificateLifetime is short: the certificate is issued for each connection and stored nowhere.
 const standbyCertificateLifetime = 24 * time.Hour
 
-// recordInterval is the pause between two records of what was received.
-const recordInterval = 5 * time.Second
+// Pauses between two records of what was received: after a change, and of the time while everything stays equal.
+const (
+	recordInterval     = 5 * time.Second
+	recordTimeInterval = time.Minute
+)
 
 // runStandby receives the objects of the active hub while this replica holds the Lease. If it loses the Lease, it returns an
 // error, so that the process starts again. running gets the standby.
@@ -70,13 +73,14 @@ func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub, run
 }
 
 func newStandby(cfg Config, client *kube.Client, h hub) *standby {
-	s := &standby{cfg: cfg, client: client, hub: h, log: cfg.Log, objects: kube.NewReadiness(cfg.ApplicationNamespaces), incarnation: uint64(time.Now().UnixMilli())}
+	watches := kube.StandbyWatches(cfg.Namespace, cfg.PKINamespace, cfg.ApplicationNamespaces)
+	s := &standby{cfg: cfg, client: client, hub: h, log: cfg.Log, objects: kube.NewReadiness(watches), incarnation: uint64(time.Now().UnixMilli())}
 	tuning := standbyTuning
 	tuning.MaxItems, tuning.MaxBytes = standbyMaxItems, standbyMaxBytes
 	s.reconciler = reconcile.New(reconcile.Config{Side: kind.Spoke, Mode: kind.Standby, Kinds: kind.StandbyKinds(), ArgoNamespace: cfg.Namespace, PKINamespace: cfg.PKINamespace,
 		ClusterUID: h.clusterUID, PrincipalUID: h.state.Identity, Version: cfg.Version, ApplicationNamespaces: cfg.ApplicationNamespaces, Tuning: tuning,
 		KnownStore: h.state.Predecessor, KnownGeneration: engine.HubGeneration{Hub: h.state.Identity, Number: h.state.Generation}, OneHub: true})
-	s.runner = kube.NewRunner(client, kube.RunnerConfig{Reconciler: s.reconciler, Watches: kube.StandbyWatches(cfg.Namespace, cfg.PKINamespace, cfg.ApplicationNamespaces),
+	s.runner = kube.NewRunner(client, kube.RunnerConfig{Reconciler: s.reconciler, Watches: watches,
 		Parallel: parallelWrites, Jitter: cfg.Jitter, Log: cfg.Log, Trace: cfg.Trace,
 		Namespaces: kube.NamespacePolicy{Create: cfg.NamespaceCreate.allows, Hint: "create the namespace, or let the principal do so with --namespace-create-enable"}})
 	return s
@@ -185,6 +189,9 @@ func (s *standby) refusal(m engine.Welcome) (engine.Code, string) {
 		return engine.NotAllowed, fmt.Sprintf("Argo CD is in namespace %s of the standby and %.64q of the active hub: both must have the same", s.cfg.Namespace, m.ArgoNamespace)
 	case m.Store.UID == s.hub.clusterUID:
 		return engine.NotAllowed, "the address of the active hub leads to the cluster of this standby"
+	case s.hub.state.WasActiveWith(m.PrincipalUID, m.Generation().Number):
+		return engine.WrongHub, fmt.Sprintf("two hubs claim to be active with generation %d: this hub was active with it, too, and agents that followed it refuse the hub with store %.64q; "+
+			"demote that hub, and promote the one that must be active with `argocd-agentctl hub promote --accept-loss`", m.Generation().Number, m.Store.UID)
 	}
 	return engine.OK, ""
 }
@@ -221,30 +228,58 @@ func (s *standby) changeState(change func(hubstate.State) hubstate.State) error 
 	return hubstate.Write(ctx, s.client, s.cfg.Namespace, stored, next)
 }
 
-// recordReceived stores up to which revision everything of the active hub was received, so that a promotion knows it. The
-// revision is lower than before if the active hub was restored and a user confirmed that: what it writes from then on has
-// revisions that were used before, and must not count as received.
+// recordReceived stores up to which revision everything of the active hub was received, and when that was proven, so that a
+// promotion knows it. The revision is lower than before if the active hub was restored and a user confirmed that: what it
+// writes from then on has revisions that were used before, and must not count as received.
 func (s *standby) recordReceived(ctx context.Context) error {
 	var logged logonce.One
-	last := s.hub.state.Predecessor
+	record := standbyRecord{written: s.hub.state, at: s.hub.state.ProvenAt, before: time.Now().Unix()}
 	for backoff.Sleep(ctx, recordInterval) {
 		var received engine.Store
-		if s.runner.Do(ctx, func(n *reconcile.Reconciler) { received = n.Received() }) != nil {
+		var equalAt, now engine.Time
+		if s.runner.Do(ctx, func(n *reconcile.Reconciler) {
+			received, equalAt, now = n.Received(), n.Receiving().EqualAt, s.runner.Now()
+		}) != nil {
 			return nil //nolint:nilerr // ctx ended
 		}
-		if received.Revision == 0 || received == last {
+		wall := time.Now()
+		proof := wall.Add(-time.Duration(now-equalAt) * time.Millisecond)
+		at, changed := record.observe(wall.Unix(), received, equalAt, proof.Unix())
+		if !changed {
 			continue
 		}
-		err := s.changeState(func(state hubstate.State) hubstate.State { return hubstate.Received(state, received) })
+		err := s.changeState(func(state hubstate.State) hubstate.State { return hubstate.Proven(state, received, at) })
 		switch {
 		case err == nil:
-			last = received
+			record.written = hubstate.Proven(record.written, received, at)
 			logged = logonce.One{}
 		case ctx.Err() == nil && logged.Changed(err.Error()):
 			s.log.WarnContext(ctx, "Failed to record what was received", "error", err)
 		}
 	}
 	return nil
+}
+
+// standbyRecord decides when a standby writes what it has received. Times are those of the wall clock, in seconds since 1970.
+type standbyRecord struct {
+	written hubstate.State
+	equalAt engine.Time // of the last proof that was observed
+	at      int64       // not later than that proof
+	before  int64       // the observation before
+}
+
+// observe returns when the standby was last proven to have everything, and whether to write that. proof is the time of equalAt by
+// the wall clock, if neither the clock was set nor the process suspended since. Otherwise it can be too late, so that a proof
+// does not count from later than the observation before it.
+func (r *standbyRecord) observe(now int64, received engine.Store, equalAt engine.Time, proof int64) (at int64, write bool) {
+	if equalAt > r.equalAt {
+		r.at, r.equalAt = min(r.before, proof), equalAt
+	}
+	r.before = now
+	next := hubstate.Proven(r.written, received, r.at)
+	interval := int64(recordTimeInterval / time.Second)
+	differs := next.ProvenAt - r.written.ProvenAt // negative if the clock was set back
+	return r.at, next.Predecessor != r.written.Predecessor || differs >= interval || differs <= -interval
 }
 
 // metrics returns how far this standby is behind the active hub.

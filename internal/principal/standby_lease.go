@@ -138,21 +138,9 @@ func (l *standbyLease) renew(ctx context.Context, until time.Time) error {
 // renewOnce renews the Lease if this replica still holds it.
 func (l *standbyLease) renewOnce(ctx context.Context) (until time.Time, err error) {
 	began := time.Now()
-	version, err := l.store.write(ctx, l.version, l.identity)
-	if errors.Is(err, errLeaseChanged) { // another replica has it, or something else has edited it
-		var holder string
-		if holder, version, _, err = l.store.read(ctx); err != nil {
-			return time.Time{}, err
-		}
-		if holder != l.identity || version == "" {
-			return time.Time{}, errLeaseLost
-		}
-		version, err = l.store.write(ctx, version, l.identity)
-	}
-	if err != nil {
+	if err := l.writeAsHolder(ctx, l.identity); err != nil {
 		return time.Time{}, err
 	}
-	l.version = version
 	return began.Add(standbyLeaseTime - standbyLeaseMargin), nil
 }
 
@@ -160,9 +148,28 @@ func (l *standbyLease) renewOnce(ctx context.Context) (until time.Time, err erro
 func (l *standbyLease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standbyLeaseRenewal)
 	defer cancel()
-	if _, err := l.store.write(ctx, l.version, ""); err != nil {
+	if err := l.writeAsHolder(ctx, ""); err != nil {
 		l.log.InfoContext(ctx, "Failed to give up the Lease of the standby, it expires", "error", err)
 	}
+}
+
+// writeAsHolder writes the Lease if this replica still holds it. If another replica does, the error is errLeaseLost.
+func (l *standbyLease) writeAsHolder(ctx context.Context, holder string) error {
+	version, err := l.store.write(ctx, l.version, holder)
+	if errors.Is(err, errLeaseChanged) { // another replica has it, something else has edited it, or a canceled write was stored
+		var is string
+		if is, version, _, err = l.store.read(ctx); err != nil {
+			return err
+		}
+		if is != l.identity || version == "" {
+			return errLeaseLost
+		}
+		version, err = l.store.write(ctx, version, holder)
+	}
+	if err == nil {
+		l.version = version
+	}
+	return err
 }
 
 // clusterLease is a Lease in a cluster.

@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/identity"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
@@ -74,13 +77,18 @@ func (m *memorySecrets) Put(_ context.Context, s *pki.Secret) error       { m.la
 // register registers the standby on the active hub.
 func (h *hubPair) register() string {
 	name := hubstate.AgentName("cluster-b")
-	h.active.declare(name)
-	h.active.api.mu.Lock()
-	defer h.active.api.mu.Unlock()
-	o := h.active.api.objects[agentPath+name]
-	o["spec"] = map[string]any{"mode": "standby"}
-	h.active.api.store(agentPath+name, o)
+	h.active.declareAs(name, "standby")
 	return name
+}
+
+// declareAs creates an Agent with a mode.
+func (r *replicated) declareAs(name, mode string) {
+	r.declare(name)
+	r.api.mu.Lock()
+	defer r.api.mu.Unlock()
+	o := r.api.objects[agentPath+name]
+	o["spec"] = map[string]any{"mode": mode}
+	r.api.store(agentPath+name, o)
 }
 
 // secured makes a hub serve TLS and authenticate by certificates.
@@ -104,6 +112,12 @@ func (h *hubPair) secured(cfg *Config) {
 
 // startStandby runs the standby until the test ends or its state changes.
 func (h *hubPair) startStandby(address string, change ...func(*Config)) <-chan error {
+	ended, _ := h.runStandby(address, change...)
+	return ended
+}
+
+// runStandby is startStandby. In addition, stop ends the standby and waits for that.
+func (h *hubPair) runStandby(address string, change ...func(*Config)) (ended <-chan error, stop func()) {
 	cfg := h.standby.config("standby")
 	h.secured(&cfg)
 	cfg.ActiveHubs = []string{address}
@@ -111,11 +125,12 @@ func (h *hubPair) startStandby(address string, change ...func(*Config)) <-chan e
 		f(&cfg)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
+	result := make(chan error, 1)
 	var wg sync.WaitGroup
-	wg.Go(func() { ended <- Run(ctx, cfg) })
-	h.t.Cleanup(func() { cancel(); wg.Wait() })
-	return ended
+	wg.Go(func() { result <- Run(ctx, cfg) })
+	stop = func() { cancel(); wg.Wait() }
+	h.t.Cleanup(stop)
+	return result, stop
 }
 
 func (a *memoryAPI) predecessor() string {
@@ -124,11 +139,22 @@ func (a *memoryAPI) predecessor() string {
 	return text
 }
 
+// stateAnnotation returns an annotation of the ConfigMap with the state of a hub.
+func (a *memoryAPI) stateAnnotation(name string) string {
+	metadata, _ := a.get(hubStatePath)["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	text, _ := annotations[kind.Prefix+name].(string)
+	return text
+}
+
 // A standby connects with a certificate that it issues to itself, receives the objects of the active hub, and records up to
 // where. Its role changes nothing for agents of the active hub.
 func TestStandby_ReceivesObjects(t *testing.T) {
+	began := time.Now()
 	h := newHubPair(t)
 	name := h.register()
+	own := hubstate.AgentName("cluster-a") // the registration of the active hub, for the time after a takeover
+	h.standby.declareAs(own, "standby")
 	address := h.active.start("active", h.secured)
 	ended := h.startStandby(address)
 	eventually(t, "the Application is on the standby", func() bool { return h.standby.api.get(webPath) != nil })
@@ -141,6 +167,10 @@ func TestStandby_ReceivesObjects(t *testing.T) {
 		t.Error("the standby has a cluster Secret")
 	}
 	eventually(t, "the standby records what it has received", func() bool { return strings.HasPrefix(h.standby.api.predecessor(), "cluster-a/") })
+	eventually(t, "the standby records when", func() bool {
+		at, err := time.Parse(time.RFC3339, h.standby.api.stateAnnotation("received-at"))
+		return err == nil && !at.Before(began.Truncate(time.Second)) && !at.After(time.Now())
+	})
 	select {
 	case err := <-ended:
 		t.Fatalf("the standby ended: %v", err)
@@ -155,6 +185,9 @@ func TestStandby_ReceivesObjects(t *testing.T) {
 	status := h.active.status("w1")
 	if status.Connected {
 		t.Error("an agent is connected that never was")
+	}
+	if h.standby.api.get(agentPath+own) == nil || h.active.api.get(agentPath+own) != nil {
+		t.Error("the registration of the active hub on the standby was deleted or copied")
 	}
 }
 
@@ -198,6 +231,92 @@ func TestStandby_HasMetrics(t *testing.T) {
 	}
 }
 
+// The record of when a standby had everything follows each proof, with at most one write a minute while nothing changes. It is
+// never later than the proof, whatever happens to the clock and the process.
+func TestStandbyRecord(t *testing.T) {
+	const start = 1_000_000
+	store := engine.Store{UID: "a", Revision: 7}
+	var r standbyRecord
+	var writes int
+	now, equalAt, age := int64(start), engine.Time(1), int64(0)
+	reset := func() {
+		r, writes = standbyRecord{written: hubstate.State{Predecessor: store, ProvenAt: start}, at: start, before: start}, 0
+		now, equalAt, age = start, 1, 0
+	}
+	observe := func(received engine.Store) {
+		at, write := r.observe(now, received, equalAt, now-age)
+		if write {
+			writes++
+			r.written = hubstate.Proven(r.written, received, at)
+		}
+	}
+	pass := func(seconds int64, proven bool) {
+		for range seconds / 5 {
+			now += 5
+			if proven {
+				equalAt += 5000
+			}
+			observe(store)
+		}
+	}
+
+	reset()
+	for range 120 {
+		pass(30, true)
+		if age := now - r.written.ProvenAt; age > 70 {
+			t.Fatalf("a quiet hub: the record is %d s old", age)
+		}
+	}
+	if writes < 55 || writes > 60 {
+		t.Errorf("a quiet hub: %d writes in an hour", writes)
+	}
+	before := r.written.ProvenAt
+	pass(3600, false)
+	if r.written.ProvenAt-before > 60 {
+		t.Errorf("without a proof, the record is %d s later", r.written.ProvenAt-before)
+	}
+
+	reset()
+	pass(300, true)
+	equalAt += 1000 // a proof, then the process is suspended for a day
+	now += 86400
+	observe(store)
+	if r.at > start+300 {
+		t.Errorf("a process that was suspended: the record is %d s later than the proof", r.at-start-300)
+	}
+
+	reset()
+	pass(300, true)
+	pass(600, false)
+	equalAt += 1000 // the first of the last proofs of all kinds, ten minutes ago: one kind was not proven equal until now
+	now += 5
+	age = 604
+	observe(store)
+	if r.at > start+301 {
+		t.Errorf("the proofs of kinds are of different times: the record is %d s later than the first of them", r.at-start-301)
+	}
+
+	reset()
+	pass(300, true)
+	now -= 86400 // the clock is set back
+	pass(10, true)
+	if age := now - r.written.ProvenAt; age < 0 || age > 10 {
+		t.Errorf("the clock was set back: the record is %d s old", age)
+	}
+
+	reset()
+	pass(60, true)
+	observe(engine.Store{}) // a session begins: nothing is known
+	if r.written.Predecessor != store {
+		t.Errorf("the record is of %v", r.written.Predecessor)
+	}
+	writes = 0
+	observe(engine.Store{UID: "a", Revision: 8})
+	if writes != 1 || r.written.Predecessor.Revision != 8 {
+		t.Errorf("a change: %d writes, %v", writes, r.written.Predecessor)
+	}
+}
+
 // The active hub was restored from a backup, and a user has confirmed that. The record of what was received is then lower: with
 // the old one, a promotion of this hub would claim writes of the restored hub that were never received.
 func TestStandby_RecordsLessAfterARestore(t *testing.T) {
@@ -222,6 +341,35 @@ func TestStandby_RecordsLessAfterARestore(t *testing.T) {
 		text := h.standby.api.predecessor()
 		return strings.HasPrefix(text, "cluster-a/") && text != "cluster-a/1000000"
 	})
+}
+
+// The active hub is restored from a backup while the standby does not run, and its revision has grown past the recorded one.
+// The standby knows the history mark that was lost, also after its restart, and holds everything.
+func TestStandby_RecognizesARestoreAfterItsRestart(t *testing.T) {
+	h := newHubPair(t)
+	name := h.register()
+	address := h.active.start("active", h.secured)
+	_, stop := h.runStandby(address)
+	eventually(t, "the standby records a history mark", func() bool {
+		mark := h.standby.api.stateAnnotation("predecessor-mark")
+		return mark != "" && !strings.HasSuffix(mark, "/0")
+	})
+	stop()
+	eventually(t, "the standby is disconnected", func() bool { return !h.active.status(name).Connected })
+	h.active.api.mu.Lock()
+	o := h.active.api.objects[agentPath+name]
+	o["status"].(map[string]any)["historyMark"] = 0
+	h.active.api.store(agentPath+name, o)
+	h.active.api.mu.Unlock()
+	h.active.api.put(webPath, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
+		"spec": map[string]any{"project": "restored"}})
+	h.startStandby(address)
+	eventually(t, "the standby holds everything of the restored hub", func() bool {
+		return slices.ContainsFunc(h.active.status(name).Holds, func(hold v1alpha1.Hold) bool { t.Logf("%+v", hold); return hold.Scope == "" })
+	})
+	if spec, _ := h.standby.api.get(webPath)["spec"].(map[string]any); spec["project"] != "default" {
+		t.Errorf("an object was overwritten: %v", spec)
+	}
 }
 
 // An agent gets the objects of the hub only if the hub has it registered as a standby.
@@ -255,7 +403,7 @@ func TestStandby_MustBeRegistered(t *testing.T) {
 	}
 }
 
-// A standby does not follow a hub of another group, release or namespace, nor itself.
+// A standby does not follow a hub of another group or release, nor one with the generation with which it was active itself.
 func TestStandby_RefusesOtherHubs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*hubPair)
@@ -265,6 +413,10 @@ func TestStandby_RefusesOtherHubs(t *testing.T) {
 		"identity": {change: func(h *hubPair) {
 			h.active.api.putHubState(map[string]any{"identity": "group-2", "role": "active", "generation": "1"})
 		}, want: "different groups"},
+		"generation": {change: func(h *hubPair) {
+			h.standby.api.put(hubStatePath, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": hubState("standby", "1"),
+				"metadata": map[string]any{"name": hubstate.ConfigMap, "namespace": "argocd", "annotations": map[string]any{kind.Prefix + "active-generation": "1"}}})
+		}, want: "two hubs claim to be active with generation 1"},
 		"release": {active: func(cfg *Config) { cfg.Version = "other" }, want: `release "test", and the active hub "other"`},
 	} {
 		t.Run(name, func(t *testing.T) {

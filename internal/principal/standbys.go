@@ -73,7 +73,8 @@ func (s *standbys) refusal(agent string, hello engine.Hello) string {
 	return ""
 }
 
-// postRegistration passes a registration to the Reconciler of the agent's mode, and ends that of another mode.
+// postRegistration passes an input of the registry to the Reconciler of the agent's mode. A registration ends that of another
+// mode.
 func (p *principal) postRegistration(ctx context.Context, in reconcile.Input) error {
 	s := p.standbys
 	switch in := in.(type) {
@@ -89,6 +90,10 @@ func (p *principal) postRegistration(ctx context.Context, in reconcile.Input) er
 		}
 		return s.post(ctx, in)
 	case reconcile.Confirm:
+		if s.has(in.Agent) {
+			return s.post(ctx, in)
+		}
+	case reconcile.FromPeer:
 		if s.has(in.Agent) {
 			return s.post(ctx, in)
 		}

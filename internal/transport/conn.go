@@ -236,6 +236,9 @@ func (c *Conn) abort() {
 // Done is closed when the connection is closing. Nothing more is sent or delivered.
 func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
+// Context ends when the connection is closing.
+func (c *Conn) Context() context.Context { return c.ctx }
+
 // Cause returns why the connection is closing, or nil before that.
 func (c *Conn) Cause() error {
 	c.mu.Lock()

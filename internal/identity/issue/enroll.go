@@ -78,10 +78,34 @@ func (i *Issuer) Renew(ctx context.Context, r enroll.RenewRequest) (enroll.Certi
 	if err := i.checkAllowed(ctx, r.Agent, ""); err != nil {
 		return enroll.Certificate{}, err
 	}
+	with, err := i.presented(ctx, r)
+	if err != nil {
+		return enroll.Certificate{}, err
+	}
 	return i.sign(ctx, r.Agent, r.Request, "renewed", r.Fingerprint, func(entry pki.RecordEntry) error {
 		entry.KeyStored = r.KeyStored
-		return i.agents.RecordRenewed(ctx, r.Agent, r.Fingerprint, entry)
+		return i.agents.RecordRenewed(ctx, r.Agent, with, entry)
 	})
+}
+
+// presented returns the certificate with which an agent renews. If a CA of the hub did not sign it, or the hub would sign it for
+// another agent, only its fingerprint is known.
+func (i *Issuer) presented(ctx context.Context, r enroll.RenewRequest) (pki.RecordEntry, error) {
+	only := pki.RecordEntry{Fingerprint: r.Fingerprint}
+	if r.Certificate == nil || r.Certificate.Subject.CommonName != r.Agent {
+		return only, nil
+	}
+	a, err := i.manager.Authority(ctx)
+	if errors.Is(err, pki.ErrNoAuthority) {
+		return only, nil // sign reports it
+	}
+	if err != nil {
+		return only, err
+	}
+	if e := a.EntryOf(r.Certificate); e.Fingerprint == r.Fingerprint {
+		return e, nil
+	}
+	return only, nil
 }
 
 func (i *Issuer) checkAllowed(ctx context.Context, agent, mode string) error {

@@ -54,7 +54,7 @@ type Registrations interface {
 	RecordJoined(ctx context.Context, agent string, entry pki.RecordEntry) error
 	// RecordRenewed records a certificate before it is sent to an agent that connected with another certificate. If that
 	// was reused, it suspends the agent.
-	RecordRenewed(ctx context.Context, agent, with string, entry pki.RecordEntry) error
+	RecordRenewed(ctx context.Context, agent string, with, entry pki.RecordEntry) error
 }
 
 // New returns an Issuer. Run keeps the server certificates valid.

@@ -20,9 +20,10 @@ import (
 type registrations struct {
 	granted        []pki.JoinGrant
 	certificates   []string
-	renewed        []string // certificates of connections
-	denyReason     string   // of all agents
-	mode           string   // of all agents, if set
+	renewed        []string        // certificates of connections
+	with           pki.RecordEntry // the last of them
+	denyReason     string          // of all agents
+	mode           string          // of all agents, if set
 	beforeRegister func()
 	err            error
 }
@@ -43,11 +44,12 @@ func (g *registrations) RecordJoined(_ context.Context, _ string, entry pki.Reco
 	return nil
 }
 
-func (g *registrations) RecordRenewed(_ context.Context, _, with string, entry pki.RecordEntry) error {
+func (g *registrations) RecordRenewed(_ context.Context, _ string, with, entry pki.RecordEntry) error {
+	used := with.Fingerprint
 	if entry.KeyStored {
-		with += " stored"
+		used += " stored"
 	}
-	g.certificates, g.renewed = append(g.certificates, entry.Fingerprint), append(g.renewed, with)
+	g.certificates, g.renewed, g.with = append(g.certificates, entry.Fingerprint), append(g.renewed, used), with
 	return nil
 }
 
@@ -286,6 +288,55 @@ func TestRenew_OnlyForSameAndAllowedAgent(t *testing.T) {
 	b.agents.denyReason = "it is suspended"
 	if _, err := b.Renew(t.Context(), enroll.RenewRequest{Agent: "w1", Fingerprint: "AB", Request: request, KeyStored: true, Clock: b.clock}); err == nil || !strings.Contains(err.Error(), "suspended") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Whether a CA of the hub signed the certificate of a connection decides whether a promoted hub can know it.
+func TestRenew_CertificateOfConnection(t *testing.T) {
+	b := newTestIssuer(t, "mtls:CN=([^,]+)")
+	b.mustReconcile()
+	certificate := func(manager *pki.Manager, agent string) *x509.Certificate {
+		t.Helper()
+		issued, err := manager.Client(t.Context(), agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.Certificates(issued.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certs[0]
+	}
+	other := &pki.Manager{Secrets: &pki.FakeSecrets{}}
+	if _, _, err := other.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own := certificate(b.manager, "w1")
+	for name, test := range map[string]struct {
+		certificate *x509.Certificate
+		fingerprint string // if empty, that of the certificate
+		known       bool
+	}{
+		"own":                     {own, "", true},
+		"of another agent":        {certificate(b.manager, "w2"), "", false},
+		"of another CA":           {certificate(other, "w1"), "", false},
+		"of another connection":   {own, "AB", false},
+		"without one (by a mesh)": {nil, "AB", false},
+	} {
+		request, _, err := pki.NewRequest("w1", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := enroll.RenewRequest{Agent: "w1", Fingerprint: test.fingerprint, Certificate: test.certificate, Request: request, KeyStored: true, Clock: b.clock}
+		if r.Fingerprint == "" {
+			r.Fingerprint = identity.Fingerprint(test.certificate)
+		}
+		if _, err := b.Renew(t.Context(), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := b.agents.with; got.Fingerprint != r.Fingerprint || got.Issued.IsZero() == test.known || test.known && (!got.Issued.Equal(pki.IssuedAt(own)) || got.Key == "" || !got.Expires.Equal(own.NotAfter)) {
+			t.Errorf("%s: renewed with %+v", name, got)
+		}
 	}
 }
 

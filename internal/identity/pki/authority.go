@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"time"
 )
 
@@ -121,6 +122,19 @@ func (a *Authority) Pin() Pin { return PinOf(a.Cert) }
 // HasIssued reports whether this CA, and not the previous one, signed a certificate.
 func (a *Authority) HasIssued(cert *x509.Certificate) bool {
 	return bytes.Equal(cert.RawIssuer, a.Cert.RawSubject) && cert.CheckSignatureFrom(a.Cert) == nil
+}
+
+// EntryOf returns the entry of a client certificate that an agent presented. Issued is set only if this CA signed the
+// certificate or, during a rotation, the previous one did.
+func (a *Authority) EntryOf(cert *x509.Certificate) RecordEntry {
+	e := entryOf(cert)
+	own := a.HasIssued(cert) || slices.ContainsFunc(a.Bundle, func(ca *x509.Certificate) bool {
+		return a.Rotating() && a.cross.CheckSignatureFrom(ca) == nil && cert.CheckSignatureFrom(ca) == nil
+	})
+	if !own {
+		e.Issued = time.Time{}
+	}
+	return e
 }
 
 // data returns the content of Secret argocd-agent-ca.

@@ -64,7 +64,7 @@ func TestRecord_DetectsClonedKey(t *testing.T) {
 				}
 				next, err := r.Joined(e), error(nil)
 				if !s.joined {
-					next, err = r.Renewed(strings.Repeat(s.with, 64), e)
+					next, err = r.Renewed(RecordEntry{Fingerprint: strings.Repeat(s.with, 64)}, e)
 				}
 				if (err == nil) != (s.problem == "") || err != nil && !strings.Contains(err.Error(), s.problem) {
 					t.Fatalf("step %d: %v", i, err)
@@ -83,15 +83,15 @@ func TestRecord_DetectsClonedKey(t *testing.T) {
 func TestRecord_ContinuesThatOfAnEarlierRelease(t *testing.T) {
 	a, b := strings.Repeat("A", 64), strings.Repeat("B", 64)
 	r := ParseRecord(a + "/2026-01-01T00:00:00Z " + b + "/2026-01-02T00:00:00Z")
-	r, err := r.Renewed(b, RecordEntry{Fingerprint: strings.Repeat("C", 64), Key: "c", KeyStored: true})
+	r, err := r.Renewed(RecordEntry{Fingerprint: b}, RecordEntry{Fingerprint: strings.Repeat("C", 64), Key: "c", KeyStored: true})
 	must(t, err)
-	if _, err := r.Renewed(a, RecordEntry{Fingerprint: strings.Repeat("D", 64), Key: "d", KeyStored: true}); err == nil {
+	if _, err := r.Renewed(RecordEntry{Fingerprint: a}, RecordEntry{Fingerprint: strings.Repeat("D", 64), Key: "d", KeyStored: true}); err == nil {
 		t.Error("a clone of an earlier certificate is not detected")
 	}
 	// A principal of the earlier release has issued the next one, after a rollback.
 	late := strings.Repeat("E", 64)
 	rolledBack := ParseRecord(r.String() + " " + late + "/2026-01-03T00:00:00Z")
-	if _, err := rolledBack.Renewed(late, RecordEntry{Fingerprint: strings.Repeat("F", 64), Key: "f", KeyStored: true}); err != nil {
+	if _, err := rolledBack.Renewed(RecordEntry{Fingerprint: late}, RecordEntry{Fingerprint: strings.Repeat("F", 64), Key: "f", KeyStored: true}); err != nil {
 		t.Errorf("after a rollback: %v", err)
 	}
 	if text := r.String(); !strings.HasPrefix(text, a+"/2026-01-01T00:00:00Z "+b) || !strings.HasSuffix(text, "//1/c/stored") {

@@ -18,6 +18,7 @@ import (
 type Agent struct {
 	config  AgentConfig
 	proxy   httputil.ReverseProxy
+	buffers copyBuffers
 	kinds   *kindResolver
 	masks   *masks
 	tunnels *connlistener.Listener
@@ -68,6 +69,7 @@ type agentRequest struct {
 	audited audited
 	as      http.Header // identity for the API server
 	span    *trace.Span
+	cancel  context.CancelFunc
 }
 
 type agentRequestKey struct{}
@@ -92,6 +94,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), agentRequestKey{}, v))
 	defer cancel()
+	v.cancel = cancel
 	r = r.WithContext(ctx)
 	if status := a.check(v, r); status != nil {
 		v.code, v.setting, v.refused = status.Code, status.setting, status
@@ -104,7 +107,7 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	fullDuplex(w)
 	v.span.Event("allowed")
-	a.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
+	a.buffers.forward(&a.proxy, &upgradeWriter{ResponseWriter: w, ctx: ctx}, r)
 }
 
 // check decides whether a request is executed, and prepares it.
@@ -200,7 +203,7 @@ func (a *Agent) modify(res *http.Response) error {
 	v.code, v.first = res.StatusCode, time.Since(v.begin)
 	v.span.Event("first byte")
 	v.audited.begun(res, v.app)
-	noHalfClose(res)
+	keepLastBytes(res, v.cancel)
 	if v.masked {
 		return a.masks.maskResponse(res)
 	}

@@ -20,6 +20,7 @@ import (
 type Hub struct {
 	config      HubConfig
 	proxy       httputil.ReverseProxy
+	buffers     copyBuffers
 	tunnels     *http.Transport
 	discovery   *discoveryCache
 	active      *requestTracker
@@ -178,7 +179,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stop := context.AfterFunc(ctx, c.unblock)
 	defer stop() // before cancel, so that the connection can be reused
 	fullDuplex(w)
-	h.proxy.ServeHTTP(&upgradeWriter{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
+	h.buffers.forward(&h.proxy, &upgradeWriter{ResponseWriter: w, ctx: ctx}, r.WithContext(ctx))
 }
 
 // identify returns the agent that a caller may access.
@@ -247,7 +248,7 @@ func (h *Hub) modify(res *http.Response) error {
 		return fmt.Errorf("the response redirects to another host: %q", location)
 	}
 	stripResponse(res.Header)
-	noHalfClose(res)
+	keepLastBytes(res, func() { c.cancel(nil) })
 	c.audited.begun(res, "")
 	if c.document && c.audited.impersonates == "" {
 		return h.discovery.capture(c.agent, res)

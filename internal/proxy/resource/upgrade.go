@@ -6,12 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // An upgraded connection ends as a whole if either side closes its half or the request's context ends, because a killed
-// caller looks like one that closed its half. ReverseProxy differs in three ways: it keeps the other half open, it closes
-// only the server side when the context ends, and it loses bytes that a caller sent before the response. upgradeWriter and
-// noHalfClose correct that.
+// caller looks like one that closed its half. ReverseProxy differs in four ways: it keeps the other half open, it closes
+// only the server side when the context ends, it loses bytes that a caller sent before the response, and it loses the last
+// bytes of a server that no longer reads. upgradeWriter and upgradedServer correct that.
 
 // upgradeWriter returns hijacked connections that end with ctx.
 type upgradeWriter struct {
@@ -51,10 +52,32 @@ func (c *noHalfCloseConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// noHalfClose hides CloseWrite of an upgraded server connection.
-func noHalfClose(res *http.Response) {
+// lastBytesTimeout is how long a caller has to read the last bytes of a server that no longer reads.
+const lastBytesTimeout = time.Minute
+
+// upgradedServer is an upgraded server connection. It has no CloseWrite. A server that ends, for example because an exec
+// session is over, may stop reading before it has sent everything. So a failed write does not end the connection: what the
+// caller sends is dropped, and the server's data is read to its end. Then, or after lastBytesTimeout, the connection ends.
+type upgradedServer struct {
+	io.ReadWriteCloser
+	cancel func() // ends the request, also while the caller does not read
+	failed bool   // only Write uses it, which ReverseProxy calls from one goroutine
+}
+
+func (s *upgradedServer) Write(p []byte) (int, error) {
+	if !s.failed {
+		if _, err := s.ReadWriteCloser.Write(p); err != nil {
+			s.failed = true
+			time.AfterFunc(lastBytesTimeout, s.cancel)
+		}
+	}
+	return len(p), nil
+}
+
+// keepLastBytes makes an upgraded server connection an upgradedServer. cancel ends the context of upgradeWriter.
+func keepLastBytes(res *http.Response, cancel func()) {
 	if body, ok := res.Body.(io.ReadWriteCloser); ok && res.StatusCode == http.StatusSwitchingProtocols {
-		res.Body = struct{ io.ReadWriteCloser }{body}
+		res.Body = &upgradedServer{ReadWriteCloser: body, cancel: cancel}
 	}
 }
 

@@ -4,6 +4,7 @@ package enroll
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"time"
 )
@@ -46,9 +47,10 @@ type JoinRequest struct {
 // RenewRequest is the request of an agent with a session.
 type RenewRequest struct {
 	Agent       string
-	Fingerprint string // of the certificate that it connected with
-	Request     []byte // for a certificate, PEM
-	KeyStored   bool   // the agent has stored the key of the request
+	Fingerprint string            // of the certificate that it connected with
+	Certificate *x509.Certificate // that it connected with; may be nil
+	Request     []byte            // for a certificate, PEM
+	KeyStored   bool              // the agent has stored the key of the request
 	Clock       time.Time
 }
 

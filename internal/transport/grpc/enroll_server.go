@@ -49,9 +49,11 @@ func (e enrollService) Renew(r *api.RenewRequest, stream grpc.ServerStreamingSer
 	if !ok {
 		return status.Error(codes.Unauthenticated, "the connection has no identity")
 	}
-	issued, err := e.server.cfg.Enroll.Renew(stream.Context(), enroll.RenewRequest{
-		Agent: p.Agent, Fingerprint: p.Fingerprint, Request: r.GetRequest(), KeyStored: r.GetKeyStored(), Clock: time.UnixMilli(r.GetClockMillis()),
-	})
+	request := enroll.RenewRequest{Agent: p.Agent, Fingerprint: p.Fingerprint, Request: r.GetRequest(), KeyStored: r.GetKeyStored(), Clock: time.UnixMilli(r.GetClockMillis())}
+	if state, _, _ := unwrap(stream.Context()); state != nil && len(state.PeerCertificates) > 0 {
+		request.Certificate = state.PeerCertificates[0]
+	}
+	issued, err := e.server.cfg.Enroll.Renew(stream.Context(), request)
 	if err != nil {
 		return e.refuse(stream, p.Agent, fmt.Errorf("renew: %w", err))
 	}

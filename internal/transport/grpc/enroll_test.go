@@ -273,7 +273,7 @@ func TestDialer_RenewsTheCertificateDuringTheSession(t *testing.T) {
 		if err != nil || string(issued.Chain) != "request for agent-a" || issued.Clock.UnixMilli() != 9 {
 			t.Errorf("%+v, %v", issued, err)
 		}
-		if got.Fingerprint == "" || got.Fingerprint != o.Fingerprint() || !got.KeyStored {
+		if got.Fingerprint == "" || got.Fingerprint != o.Fingerprint() || !got.KeyStored || got.Certificate == nil || pki.Describe(got.Certificate).Fingerprint != got.Fingerprint {
 			t.Errorf("%+v, the session has %q", got, o.Fingerprint())
 		}
 		_, err = o.Renew(ctx, []byte("bad"), time.UnixMilli(5))

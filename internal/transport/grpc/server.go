@@ -109,8 +109,9 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Run serves until the context is cancelled, then asks the agents to return and returns nil. It closes the listener and
-// leaves no goroutine behind.
+// Run serves until the context is cancelled, then asks the agents to return and returns nil. It closes the listener, at the
+// latest then, and leaves no goroutine behind. When new sessions are refused, it closes the listener and serves open
+// sessions. So a connection is refused before a handshake, and the agent can reach another principal replica at once.
 func (s *Server) Run(ctx context.Context, inner net.Listener) error {
 	if s.cfg.TLS != nil && s.cfg.TLS.ClientAuth != tls.RequireAndVerifyClientCert {
 		_ = inner.Close()
@@ -129,6 +130,9 @@ func (s *Server) Run(ctx context.Context, inner net.Listener) error {
 	var err error
 	select {
 	case <-ctx.Done():
+	case <-s.hub.Stopping():
+		l.stop()
+		<-ctx.Done()
 	case err = <-failed:
 		failed <- nil
 		err = fmt.Errorf("accepting agents on %s: %w", inner.Addr(), err)

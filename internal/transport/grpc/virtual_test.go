@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -190,6 +191,35 @@ func TestConnector_GivesUpOnASilentHub(t *testing.T) {
 		}
 		if err := s.failure(); !strings.Contains(err.Error(), "no answer within 20s") {
 			t.Error(err)
+		}
+	})
+}
+
+// A hub that accepts no more sessions refuses connections before the handshake. Its open session continues.
+func TestStopAccepting_KeepsOpenSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := newCA(t, "ca")
+		c := newCable()
+		h := startHubOn(t, hubConfig{TLS: ca.serverTLS()}, c)
+		s := dial(t, spokeConfig{Address: "localhost:443", TLS: ca.clientTLS("agent-a"), Dial: c.dial})
+		agent, hub := s.next("connected").conn, h.next("connected").conn
+		h.StopAccepting()
+		synctest.Wait()
+		if _, err := c.dial(t.Context(), "", ""); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a connection is accepted: %v", err)
+		}
+		time.Sleep(time.Hour)
+		must(t, agent.Send(roots(1)))
+		must(t, hub.Send(roots(2)))
+		if got := numberOf(t, h.next("received").message); got != 1 {
+			t.Errorf("the hub got %d", got)
+		}
+		if got := numberOf(t, s.next("received").message); got != 2 {
+			t.Errorf("the agent got %d", got)
+		}
+		h.stop()
+		if bye := s.bye(); bye.Code != engine.ShuttingDown {
+			t.Errorf("the session ends with %v", bye)
 		}
 	})
 }
