@@ -46,6 +46,7 @@ type argoWorkload struct {
 const (
 	serverComponent     = "server"
 	controllerComponent = "application-controller"
+	setsComponent       = "applicationset-controller"
 	argoPartOf          = "argocd"
 )
 
@@ -91,6 +92,16 @@ func (c *cluster) readArgo(ctx context.Context, a *argoInstallation) (err error)
 		}
 	}
 	return nil
+}
+
+// applicationSets returns the Deployment of the ApplicationSet controller, or nil. That of argocd-operator has labels of its
+// own.
+func (c *cluster) applicationSets(ctx context.Context, a *argoInstallation) (*argoWorkload, error) {
+	prefix := argoPartOf
+	if a.installer == byOperator {
+		prefix = a.instance
+	}
+	return c.argoWorkload(ctx, prefix+"-"+setsComponent, setsComponent)
 }
 
 // argoWorkload returns the Deployment or StatefulSet with a name or, if there is none, of a component. It returns nil if
@@ -178,6 +189,19 @@ func (a *argoInstallation) setServerRedis() string {
 		return fmt.Sprintf("add %s to spec.server.extraCommandArgs of ArgoCD %s", flag, a.instance)
 	default:
 		return "set " + flag + " of argocd-server only"
+	}
+}
+
+// setPreserved returns how to let the ApplicationSet controller preserve annotations. The flag of the controller and the key
+// of the ConfigMap have a list, which is separated by commas.
+func (a *argoInstallation) setPreserved(annotations string) string {
+	switch a.installer {
+	case byHelm:
+		return fmt.Sprintf("add --%s=%s to applicationSet.extraArgs of the chart argo-cd (release %s)", preservedFlag, annotations, a.instance)
+	case byOperator:
+		return fmt.Sprintf("add --%s and %s to spec.applicationSet.extraCommandArgs of ArgoCD %s", preservedFlag, annotations, a.instance)
+	default:
+		return fmt.Sprintf("add %s to applicationsetcontroller.global.preserved.annotations in ConfigMap argocd-cmd-params-cm, and restart the ApplicationSet controller", annotations)
 	}
 }
 

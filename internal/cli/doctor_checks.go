@@ -15,7 +15,9 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
 	"github.com/argocd-agent/argocd-agent/internal/agentrows"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
 )
 
 // checked is what the checks of one side found, for the comparison of both.
@@ -64,6 +66,7 @@ func (p *Program) checkHub(ctx context.Context, hub *cluster, o checkOptions) ([
 	k.controller = k.install.unknown || k.install.controller != nil
 	e.argoOnHub(k)
 	e.argoRedis(ctx, hub, k)
+	e.preserved(ctx, hub, k)
 	e.fleet(ctx, hub, k)
 	e.writeOutage(ctx, hub, principalDeployment)
 	return e.found, k
@@ -206,6 +209,44 @@ func (e *checkRun) argoRedis(ctx context.Context, hub *cluster, k *checked) {
 		return
 	}
 	e.ok("redis", "argocd-server uses %s", address)
+}
+
+// preservedFlag is the flag of the ApplicationSet controller with annotations that it does not remove.
+const preservedFlag = "preserved-annotations"
+
+// preserved checks a hub that has or had another hub of its group. Its Applications have annotations by which agents and the
+// other hub recognize them, and an ApplicationSet takes over Applications of its name.
+func (e *checkRun) preserved(ctx context.Context, hub *cluster, k *checked) {
+	const check = "applicationsets"
+	state, err := hub.configMap(ctx, hubstate.ConfigMap)
+	if err != nil {
+		e.skipped(check, err)
+		return
+	}
+	if state == nil || k.install.unknown {
+		return
+	}
+	controller, err := hub.applicationSets(ctx, k.install)
+	if err != nil {
+		e.skipped(check, err)
+		return
+	}
+	if controller == nil {
+		return
+	}
+	s, err := hub.settings(ctx, controller.name, "ARGOCD_APPLICATIONSET_CONTROLLER_GLOBAL_")
+	if err != nil {
+		e.skipped(check, err)
+		return
+	}
+	known := commaList(s.get(preservedFlag))
+	missing := slices.DeleteFunc(kind.PreservedAnnotations(), func(annotation string) bool { return slices.Contains(known, annotation) })
+	if len(missing) > 0 {
+		e.warning(check, k.install.setPreserved(strings.Join(missing, ",")),
+			"after a promotion of this hub, the ApplicationSet controller removes annotations that agents and the other hub need from Applications")
+		return
+	}
+	e.ok(check, "the ApplicationSet controller preserves the annotations of a promoted hub")
 }
 
 // fleet checks the registered agents.

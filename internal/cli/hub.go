@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/argocd-agent/argocd-agent/internal/hublease"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
@@ -101,7 +104,9 @@ type hubRow struct {
 	Identity    string  `json:"identity"`
 	Cluster     string  `json:"cluster"`
 	Predecessor string  `json:"predecessor,omitempty"`
-	Lag         *uint64 `json:"lag,omitempty"` // revisions
+	Lag         *uint64 `json:"lag,omitempty"`        // revisions
+	ReceivedAt  string  `json:"receivedAt,omitempty"` // when a standby was last proven to have everything
+	Waits       string  `json:"waits,omitempty"`      // why a standby does not take over by itself
 }
 
 func (p *Program) hubStatusCommand() *cobra.Command {
@@ -113,7 +118,9 @@ func (p *Program) hubStatusCommand() *cobra.Command {
 
 PREDECESSOR is the store of the hub before this one, and the revision up to which everything of it was received. LAG is
 the number of revisions of the other hub's store since then. It counts every write to that API server, not only those
-that agents need. If both hubs claim to be active, the command prints that and ends with exit code 3.`,
+that agents need. RECEIVED is how long ago a standby was last proven to have all objects. If it does not take over by
+itself because that is too long ago, the command prints the reason. Both use the local clock. If both hubs
+claim to be active, the command prints that and ends with exit code 3.`,
 		Example: `  argocd-agentctl hub status --principal-context hub-1 --other-context hub-2
   argocd-agentctl hub status -o json`,
 		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) error {
@@ -133,7 +140,7 @@ that agents need. If both hubs claim to be active, the command prints that and e
 }
 
 func (p *Program) showHubs(ctx context.Context, hubs []*hubInfo) error {
-	v := view{headings: []string{"HUB", "ROLE", "GENERATION", "IDENTITY", "CLUSTER", "PREDECESSOR", "LAG"}}
+	v := view{headings: []string{"HUB", "ROLE", "GENERATION", "IDENTITY", "CLUSTER", "PREDECESSOR", "LAG", "RECEIVED"}}
 	rows := []hubRow{}
 	for i, h := range hubs {
 		row := hubRow{Hub: h.context, Role: string(h.state.Role), Generation: h.state.Generation, Identity: h.state.Identity, Cluster: h.uid, Predecessor: hubstate.FormatStore(h.state.Predecessor)}
@@ -145,13 +152,26 @@ func (p *Program) showHubs(ctx context.Context, hubs []*hubInfo) error {
 			}
 			row.Lag, lag = &n, strconv.FormatUint(n, 10)
 		}
+		received := ""
+		if at := time.Unix(h.state.ProvenAt, 0).UTC(); h.state.ProvenAt != 0 {
+			row.ReceivedAt, received = at.Format(time.RFC3339), p.age(at)
+		}
+		var err error
+		if row.Waits, err = h.waits(ctx, p.Now()); err != nil {
+			p.warn("It is unknown whether %s takes over by itself: %v", h, err)
+		}
 		rows = append(rows, row)
 		v.names = append(v.names, row.Hub)
-		v.rows = append(v.rows, []cell{c(row.Hub), c(row.Role), c(strconv.FormatUint(row.Generation, 10)), c(row.Identity), c(row.Cluster), c(row.Predecessor), c(lag)})
+		v.rows = append(v.rows, []cell{c(row.Hub), c(row.Role), c(strconv.FormatUint(row.Generation, 10)), c(row.Identity), c(row.Cluster), c(row.Predecessor), c(lag), c(received)})
 	}
 	v.object = rows
 	if err := p.show(v); err != nil {
 		return err
+	}
+	for i, row := range rows {
+		if row.Waits != "" {
+			p.warn("%s does not take over by itself: %s", hubs[i], row.Waits)
+		}
 	}
 	if len(hubs) == 2 {
 		if err := bothActive(hubs[0], hubs[1]); err != nil {
@@ -162,10 +182,35 @@ func (p *Program) showHubs(ctx context.Context, hubs []*hubInfo) error {
 	return nil
 }
 
+// waits returns why a standby with a Lease of the hubs does not take over by itself, or "". now is the time of this computer.
+func (h *hubInfo) waits(ctx context.Context, now time.Time) (string, error) {
+	if h.state.Role != hubstate.Standby {
+		return "", nil
+	}
+	set, err := h.principalSettings(ctx)
+	if err != nil || set.get("hub-lease-kubeconfig") == "" {
+		return "", err
+	}
+	duration, maxLag := hublease.DefaultDuration, hublease.DefaultMaxLag
+	for flag, value := range map[string]*time.Duration{"hub-lease-duration": &duration, "hub-lease-max-lag": &maxLag} {
+		if given, err := time.ParseDuration(set.get(flag)); err == nil {
+			*value = given
+		}
+	}
+	reason := hublease.Behind(h.state, now, 0, maxLag, duration)
+	if reason != "" && h.state.ProvenAt != 0 {
+		reason += " (compared with the local clock)"
+	}
+	return reason, nil
+}
+
 // bothActive returns an error if two hubs of one group claim to be active.
 func bothActive(a, b *hubInfo) error {
 	if a.uid == b.uid || a.state.Identity != b.state.Identity || a.state.Role != hubstate.Active || b.state.Role != hubstate.Active {
 		return nil
+	}
+	if a.state.Generation == b.state.Generation {
+		return fmt.Errorf("both hubs claim to be active with generation %d, so that agents may follow either of them. %s", a.state.Generation, resolveBothActive(a, b))
 	}
 	stale := a
 	if b.state.Generation < a.state.Generation {
@@ -207,7 +252,8 @@ func (p *Program) sameTrust(ctx context.Context, a, b *hubInfo) error {
 	return nil
 }
 
-// sameImage returns an error if the principals of two hubs have different images.
+// sameImage returns an error if the principals of two hubs have different images. The registry and the path in it do not count,
+// because each region can have a mirror of its own.
 func sameImage(ctx context.Context, a, b *hubInfo) error {
 	var images []string
 	for _, h := range []*hubInfo{a, b} {
@@ -217,8 +263,11 @@ func sameImage(ctx context.Context, a, b *hubInfo) error {
 		}
 		images = append(images, set.image)
 	}
-	if images[0] != images[1] {
+	if imageName(images[0]) != imageName(images[1]) {
 		return fmt.Errorf("the principals of the hubs have different images: %q in %s, %q in %s. Upgrade one of them first", images[0], a, images[1], b)
 	}
 	return nil
 }
+
+// imageName returns name, tag and digest of an image, without registry and path.
+func imageName(image string) string { return image[strings.LastIndexByte(image, '/')+1:] }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/engine"
 	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/kind"
 	"github.com/argocd-agent/argocd-agent/internal/kube"
@@ -23,15 +24,19 @@ import (
 func (p *Program) hubPromoteCommand() *cobra.Command {
 	var given otherHub
 	var lost string
-	var alone bool
+	var alone, acceptLoss bool
 	cmd := &cobra.Command{
 		Use:   "promote",
 		Short: "Make a standby the active hub",
 		Long: `Makes the standby of --principal-context the active hub, with the next generation. Its principal starts again and
 serves agents.
 
-The other hub must not be active: demote it first. If it cannot be reached, it may still serve agents. Promote this hub
-only if the other one is lost or disconnected from its agents, and repeat its context with --force.
+The other hub must not be active: demote it first. The command compares the objects of both hubs, and refuses a standby
+that lacks objects or changes, because they would be lost. The status of Applications and Agents is not compared,
+because agents report it to each hub. --accept-loss prints what is lost, and promotes the standby as it is.
+
+If the other hub cannot be reached, nothing is compared, and it may still serve agents. Promote this hub only if the
+other one is lost or disconnected from its agents, and repeat its context with --force.
 
 With --alone, a hub that was demoted and never had another hub becomes active again. It keeps its generation.`,
 		Example: `  # Planned switch from hub-1 to hub-2
@@ -49,6 +54,8 @@ With --alone, a hub that was demoted and never had another hub becomes active ag
 				return cmdline.UsageErrorf("--other-context is missing: set the context of the other hub, or --alone if there is none")
 			case given.context != "" && alone:
 				return cmdline.UsageErrorf("--alone contradicts --other-context")
+			case acceptLoss && alone:
+				return cmdline.UsageErrorf("--alone contradicts --accept-loss")
 			case cmd.Flags().Changed("force") && lost != given.context:
 				return cmdline.UsageErrorf("--force %q is not the hub of --other-context %q", lost, given.context)
 			}
@@ -65,11 +72,12 @@ With --alone, a hub that was demoted and never had another hub becomes active ag
 			if err != nil {
 				return p.promoteWithout(ctx, h, err, lost)
 			}
-			return p.promote(ctx, h, old)
+			return p.promote(ctx, h, old, acceptLoss)
 		}),
 	}
 	given.addFlags(cmd, "Required unless --alone is set.")
 	cmd.Flags().BoolVar(&alone, "alone", false, "Promote a hub that never had another hub.")
+	cmd.Flags().BoolVar(&acceptLoss, "accept-loss", false, "Promote although this hub lacks something, which is lost, or although the comparison fails.")
 	cmd.Flags().StringVar(&lost, "force", "", "Promote although the other hub cannot be reached. Repeat its `CONTEXT`.")
 	return p.withYes(cmd)
 }
@@ -92,11 +100,21 @@ func (p *Program) promoteWithout(ctx context.Context, h *hubInfo, reason error, 
 	return p.activate(ctx, h, next)
 }
 
-// promoteAlone makes a hub active that was only demoted.
+// promoteAlone makes a hub active that was only demoted. Its state does not show that its standby was promoted by force.
 func (p *Program) promoteAlone(ctx context.Context, h *hubInfo) error {
 	next, err := hubstate.PromoteAlone(h.hub())
 	if err != nil {
 		return fmt.Errorf("%s is not alone: %w. Set --other-context. Nothing was changed", h, err)
+	}
+	list, err := agents{h.cluster}.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, agent := range list.Items {
+		if agent.Spec.Mode == string(kind.Standby) {
+			return fmt.Errorf("%s is not alone: its Agent %s registers another hub, which may be active. Set --other-context, or delete the Agent if there is no other hub. "+
+				"Nothing was changed", h, agent.Name)
+		}
 	}
 	if err := p.askConfirmation(fmt.Sprintf("promote %s alone: no other hub of its identity may be active", h)); err != nil {
 		return err
@@ -105,7 +123,7 @@ func (p *Program) promoteAlone(ctx context.Context, h *hubInfo) error {
 }
 
 // promote promotes a hub whose other hub was demoted.
-func (p *Program) promote(ctx context.Context, h, old *hubInfo) error {
+func (p *Program) promote(ctx context.Context, h, old *hubInfo, acceptLoss bool) error {
 	next, demoted, err := hubstate.Promote(h.hub(), old.hub())
 	switch {
 	case errors.Is(err, hubstate.ErrSameHub):
@@ -120,13 +138,34 @@ func (p *Program) promote(ctx context.Context, h, old *hubInfo) error {
 	if err := p.checkPair(ctx, h, old); err != nil {
 		return err
 	}
-	if err := p.askConfirmation(fmt.Sprintf("promote %s", h)); err != nil {
+	compared, err := p.confirmPromotion(ctx, h, old, acceptLoss)
+	if err != nil {
 		return err
 	}
+	next = hubstate.Compared(next, compared)
 	if err := old.write(ctx, demoted); err != nil {
 		return unchanged(err)
 	}
 	return p.activate(ctx, h, next)
+}
+
+// confirmPromotion compares both hubs and asks the user. The comparison comes last, because the demoted hub can still be edited. A
+// user who accepts a loss is asked after it is known. It returns what of the store of the demoted hub was compared and is equal.
+func (p *Program) confirmPromotion(ctx context.Context, h, old *hubInfo, acceptLoss bool) (compared engine.Store, err error) {
+	question := fmt.Sprintf("promote %s", h)
+	if !acceptLoss {
+		if err := p.askConfirmation(question); err != nil {
+			return engine.Store{}, err
+		}
+	}
+	compared, loses, err := p.checkLoss(ctx, h, old, acceptLoss)
+	if err != nil || !acceptLoss {
+		return compared, err
+	}
+	if loses {
+		question += fmt.Sprintf(": what it lacks of %s is lost", old)
+	}
+	return compared, p.askConfirmation(question)
 }
 
 func (p *Program) activate(ctx context.Context, h *hubInfo, next hubstate.State) error {
@@ -174,9 +213,9 @@ func (p *Program) hubDemoteCommand() *cobra.Command {
 and agents wait for the active hub.
 
 With --other-context, the hub becomes a standby of that active hub and takes its identity. A hub of another identity
-must not have Agents or Applications. The command registers the standby on the active hub, as an Agent of the mode
-standby. If --active-hub-address of its principal is set, the standby then receives the objects of the active hub. They
-include credentials.
+must not have Agents or Applications. The command registers each hub on the other one, as an Agent of the mode standby.
+If --active-hub-address of its principal is set, the standby then receives the objects of the active hub. They include
+credentials. After a takeover, the old hub receives them from the new one in the same way.
 
 A hub without another hub becomes active again with hub promote --alone.`,
 		Example: `  # First step of a planned switch
@@ -186,28 +225,38 @@ A hub without another hub becomes active again with hub promote --alone.`,
   argocd-agentctl hub demote --principal-context hub-2 --other-context hub-1`,
 		RunE: p.onHubs(&given, func(ctx context.Context, h *hubInfo, other *cluster) (err error) {
 			next := hubstate.Demote(h.hub())
-			register := func() error { return nil }
+			var active *hubInfo
+			var sends, receives bool // whether each hub is registered on the other one
 			if other != nil {
-				if next, err = p.followed(ctx, h, other); err != nil {
+				if active, next, err = p.followed(ctx, h, other); err != nil {
 					return err
 				}
-				register = func() error { return p.registerStandby(ctx, h, other) }
-			}
-			if next == h.state {
-				if err := register(); err != nil {
+				if sends, err = active.isRegistered(ctx, h); err != nil {
 					return err
 				}
-				p.say("%s is a standby, generation %d.", h, next.Generation)
-				return nil
+				if receives, err = h.isRegistered(ctx, active); err != nil {
+					return err
+				}
 			}
-			if err := p.askConfirmation(fmt.Sprintf("demote %s: its agents are disconnected until they reach an active hub", h)); err != nil {
-				return err
+			if next != h.state {
+				if err := p.askConfirmation(fmt.Sprintf("demote %s: its agents are disconnected until they reach an active hub", h)); err != nil {
+					return err
+				}
 			}
-			if err := register(); err != nil {
-				return err
+			if active != nil && !sends {
+				if err := p.registerStandby(ctx, active, h); err != nil {
+					return err
+				}
 			}
-			if err := h.write(ctx, next); err != nil {
-				return unchanged(err)
+			if next != h.state {
+				if err := h.write(ctx, next); err != nil {
+					return unchanged(err)
+				}
+			}
+			if active != nil && !receives { // the old hub connects by itself after a takeover
+				if err := p.registerStandby(ctx, h, active); err != nil {
+					return err
+				}
 			}
 			p.say("%s is a standby, generation %d.", h, next.Generation)
 			return nil
@@ -217,55 +266,67 @@ A hub without another hub becomes active again with hub promote --alone.`,
 	return p.withYes(cmd)
 }
 
-// followed returns the state of a hub as the standby of an active one.
-func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (hubstate.State, error) {
-	active, err := other.readHub(ctx)
-	if err != nil {
-		return hubstate.State{}, err
+// followed returns the active hub that a hub is to follow, and the state of the hub as its standby.
+func (p *Program) followed(ctx context.Context, h *hubInfo, other *cluster) (active *hubInfo, next hubstate.State, err error) {
+	if active, err = other.readHub(ctx); err != nil {
+		return nil, hubstate.State{}, err
 	}
-	next, err := hubstate.Follow(h.hub(), active.hub())
+	next, err = hubstate.Follow(h.hub(), active.hub())
 	switch {
 	case errors.Is(err, hubstate.ErrSameHub):
-		return hubstate.State{}, errSameContext()
+		return nil, hubstate.State{}, errSameContext()
 	case errors.Is(err, hubstate.ErrSuperseded):
-		return hubstate.State{}, fmt.Errorf("%s has generation %d, and %s is active with %d: agents may not follow that one. Demote it, and promote one of the two. Nothing was changed",
+		return nil, hubstate.State{}, fmt.Errorf("%s has generation %d, and %s is active with %d: agents may not follow that one. Demote it, and promote one of the two. Nothing was changed",
 			h, h.state.Generation, active, active.state.Generation)
+	case errors.Is(err, hubstate.ErrBothActive):
+		return nil, hubstate.State{}, fmt.Errorf("%s cannot follow %s: %w. %s. Nothing was changed", h, active, err, resolveBothActive(h, active))
 	case err != nil:
-		return hubstate.State{}, fmt.Errorf("%s is %s, not active. Nothing was changed", active, active.state.Role)
+		return nil, hubstate.State{}, fmt.Errorf("%s is %s, not active. Nothing was changed", active, active.state.Role)
 	}
 	if h.state.Identity != active.state.Identity {
 		if err := h.isEmpty(ctx); err != nil {
-			return hubstate.State{}, err
+			return nil, hubstate.State{}, err
 		}
 	}
 	if err := p.checkPair(ctx, h, active); err != nil {
-		return hubstate.State{}, err
+		return nil, hubstate.State{}, err
 	}
-	return next, nil
+	return active, next, nil
 }
 
-// registerStandby registers a hub on the active one. Only this registration lets it receive objects.
-func (p *Program) registerStandby(ctx context.Context, h *hubInfo, active *cluster) error {
-	name := hubstate.AgentName(h.uid)
-	on := agents{active}
-	list, err := on.list(ctx)
+// resolveBothActive returns how a user makes one of two hubs with the same generation the only active one.
+func resolveBothActive(a, b *hubInfo) string {
+	return fmt.Sprintf("Run `argocd-agentctl hub demote` with --principal-context %s and with --principal-context %s, and promote the hub that must be active with "+
+		"`argocd-agentctl hub promote --accept-loss`", a.context, b.context)
+}
+
+// isRegistered reports whether another hub is registered on a hub as a standby. Only this registration lets it receive objects.
+func (h *hubInfo) isRegistered(ctx context.Context, standby *hubInfo) (bool, error) {
+	list, err := agents{h.cluster}.list(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
+	name := hubstate.AgentName(standby.uid)
 	for i := range list.Items {
 		switch agent := &list.Items[i]; {
 		case agent.Name != name:
 		case agent.Spec.Mode != string(kind.Standby):
-			return fmt.Errorf("agent %s of %s is %q, and has the name of this standby. Delete it. Nothing was changed", name, active, agent.Spec.Mode)
+			return false, fmt.Errorf("agent %s of %s is %q, and has the name of a standby. Delete it. Nothing was changed", name, h, agent.Spec.Mode)
 		default:
-			return nil
+			return true, nil
 		}
 	}
-	if _, err := on.create(ctx, &v1alpha1.Agent{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: active.namespace},
-		Spec: v1alpha1.Spec{Mode: string(kind.Standby)}}); err != nil {
+	return false, nil
+}
+
+// registerStandby registers another hub on a hub.
+func (p *Program) registerStandby(ctx context.Context, h, standby *hubInfo) error {
+	_, err := agents{h.cluster}.create(ctx, &v1alpha1.Agent{TypeMeta: metav1.TypeMeta{APIVersion: agentResource.GroupVersion().String(), Kind: v1alpha1.Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: hubstate.AgentName(standby.uid), Namespace: h.namespace}, Spec: v1alpha1.Spec{Mode: string(kind.Standby)}})
+	if err != nil {
 		return err
 	}
-	p.say("Registered %s as a standby on %s.", h, active)
+	p.say("Registered %s as a standby on %s.", standby, h)
 	return nil
 }
 

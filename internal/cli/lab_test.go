@@ -15,7 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/api/agents/v1alpha1"
+	"github.com/argocd-agent/argocd-agent/internal/hubstate"
 	"github.com/argocd-agent/argocd-agent/internal/identity/pki"
+	"github.com/argocd-agent/argocd-agent/internal/kind"
+	"github.com/argocd-agent/argocd-agent/internal/kube"
 	"github.com/argocd-agent/argocd-agent/lab"
 )
 
@@ -205,6 +208,29 @@ func TestHub_Transcript(t *testing.T) {
 		patch(t, l.Cluster(name), configMaps, "cli-hub", "argocd-agent-hub", `{"data":`+change+`}`)
 		return ""
 	}
+	s.commands["received"] = func(argument string) string {
+		name, at, _ := strings.Cut(argument, " ")
+		patch(t, l.Cluster(name), configMaps, "cli-hub", "argocd-agent-hub", `{"metadata":{"annotations":{"argocd-agent.argoproj-labs.io/received-at":"`+at+`"}}}`)
+		return ""
+	}
+	s.commands["edit"] = func(argument string) string {
+		parts := strings.SplitN(argument, " ", 4)
+		patch(t, l.Cluster(parts[0]), schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: parts[1]}, "cli-hub", parts[2], parts[3])
+		return ""
+	}
+	s.commands["remove"] = func(argument string) string {
+		parts := strings.SplitN(argument, " ", 3)
+		r := l.Cluster(parts[0]).Dynamic().Resource(schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: parts[1]})
+		if err := r.Namespace("cli-hub").Delete(t.Context(), parts[2], metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return ""
+	}
+	s.commands["replicate"] = func(argument string) string {
+		active, standby, _ := strings.Cut(argument, " ")
+		replicateHub(t, l.Cluster(active), l.Cluster(standby), "cli-hub")
+		return ""
+	}
 	s.commands["copy-ca"] = func(string) string {
 		ca, err := l.Hub().Client().CoreV1().Secrets("cli-hub").Get(t.Context(), pki.AuthoritySecret, metav1.GetOptions{})
 		if err != nil {
@@ -217,4 +243,47 @@ func TestHub_Transcript(t *testing.T) {
 		return ""
 	}
 	s.play("hub.txt")
+}
+
+// replicateHub writes the objects of an active hub to its standby, as their principals do.
+func replicateHub(t *testing.T, active, standby *lab.Cluster, namespace string) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	from, err := kube.NewClient(active.Admin())
+	must(err)
+	to, err := kube.NewClient(standby.Admin())
+	must(err)
+	state, _, err := hubstate.Read(ctx, from, namespace, "")
+	must(err)
+	env := kind.Env{Agent: kind.Agent{Mode: kind.Standby}, HubArgoNamespace: namespace, SpokeArgoNamespace: namespace, PKINamespace: namespace, PrincipalUID: state.Identity}
+	owner, replica := env, env
+	owner.Side, replica.Side = kind.Hub, kind.Spoke
+	for _, k := range kind.StandbyKinds() {
+		objects, err := from.List(ctx, kube.Watch{Resource: k.Resource(), Namespace: namespace})
+		must(err)
+		for _, o := range objects {
+			item, ok := k.Publish(o, &owner)
+			if !ok {
+				continue
+			}
+			ref, err := k.Target(item.Key, &replica)
+			must(err)
+			local, err := to.Get(ctx, ref)
+			must(err)
+			merged, err := k.Merge(local, item.Key, item.Content, nil, kind.Ownership{Owned: true}, &replica)
+			must(err)
+			if local == nil {
+				_, err = to.Create(ctx, ref, json.RawMessage(merged.Raw()))
+			} else {
+				_, err = to.Update(ctx, ref, merged)
+			}
+			must(err)
+		}
+	}
 }

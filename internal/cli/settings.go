@@ -138,6 +138,9 @@ func (s *settings) readEnvironment(container *corev1.Container, load func(string
 	return nil
 }
 
+// listFlags are the flags that commands read and that can be repeated.
+var listFlags = []string{"server-address", "allowed-namespaces", preservedFlag}
+
 // readArguments parses --flag=value, --flag value and --flag.
 func (s *settings) readArguments(args []string) {
 	for i, arg := range args {
@@ -151,7 +154,7 @@ func (s *settings) readArguments(args []string) {
 				value = args[i+1]
 			}
 		}
-		if before := s.flags[name]; name == "server-address" && before != "" { // the list flag that doctor reads
+		if before := s.flags[name]; slices.Contains(listFlags, name) && before != "" {
 			value = before + "," + value
 		}
 		s.flags[name] = value
