@@ -27,6 +27,7 @@ func TestFaults(t *testing.T) {
 	t.Run("one cluster goes back in time", func(t *testing.T) { tryRestore(t, l) })
 	t.Run("etcd has no space left", func(t *testing.T) { tryFullDisk(t, l) })
 	t.Run("API servers answer with errors", func(t *testing.T) { tryAPIErrors(t, l) })
+	t.Run("an API server is separated from etcd", func(t *testing.T) { tryEtcdLink(t, l) })
 }
 
 func mustWrite(t *testing.T, c *lab.Cluster, name string) {
@@ -153,6 +154,38 @@ func tryRestore(t *testing.T, l *lab.Lab) {
 		t.Errorf("the spoke was restored too: %v, %v", got, err)
 	}
 	mustWrite(t, hub, "again") // the restored store accepts writes
+}
+
+func tryEtcdLink(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	hub := l.Hub()
+	link, err := hub.LinkEtcd(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = link.Close() })
+	mustWrite(t, hub, "through-the-link")
+	if err := link.Cut(faultproxy.Blackhole); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err = hub.Client().CoreV1().ConfigMaps("default").Delete(ctx, "through-the-link", metav1.DeleteOptions{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a write without etcd: %v", err)
+	}
+	if err := link.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	lab.Await(t, "the API server to use etcd again", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		err := hub.Client().CoreV1().ConfigMaps("default").Delete(ctx, "through-the-link", metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 }
 
 func tryAPIErrors(t *testing.T, l *lab.Lab) {

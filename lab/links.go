@@ -1,8 +1,11 @@
 package lab
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 
@@ -19,6 +22,34 @@ import (
 //
 //	l.Restart(ctx, "hub/argocd-server", lab.Flag("--redis", link.Addr()))
 func (l *Lab) Link(target string) (*faultproxy.Link, error) { return faultproxy.New(target) }
+
+// LinkURL puts a link in front of the server of a URL with a port, and changes the URL to that of the link.
+func LinkURL(address *string) (*faultproxy.Link, error) {
+	u, err := url.Parse(*address)
+	if err != nil {
+		return nil, fmt.Errorf("link to %s: %w", *address, err)
+	}
+	link, err := faultproxy.New(u.Host)
+	if err != nil {
+		return nil, err
+	}
+	u.Host = link.Addr()
+	*address = u.String()
+	return link, nil
+}
+
+// LinkEtcd restarts the API server with a link in front of etcd. Snapshot, Restore, FillDisk and FreeDisk do not use the link.
+func (c *Cluster) LinkEtcd(ctx context.Context) (*faultproxy.Link, error) {
+	address := c.EtcdURL
+	link, err := LinkURL(&address)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.lab.Restart(ctx, c.Component("kube-apiserver"), Flag("--etcd-servers", address)); err != nil {
+		return nil, errors.Join(err, link.Close())
+	}
+	return link, nil
+}
 
 // FaultyAPI is a proxy in front of a cluster's API server that can answer 409, 410, 429 or 500.
 type FaultyAPI struct {

@@ -26,8 +26,8 @@ type Live struct {
 
 // liveOfPrincipal prepares live access on the hub and returns the flags of the principal.
 func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
-	redis := p.lab.Hub().Redis
-	if redis.Address == "" { // a bare lab has no live access, see liveOfAgent
+	password := p.lab.Hub().Redis.Password
+	if p.lab.Hub().Redis.Address == "" { // a bare lab has no live access, see liveOfAgent
 		return []string{"--enable-resource-proxy=false", "--redis-proxy-port", "0"}, nil
 	}
 	pair, err := p.pki.Server("resource-proxy")
@@ -51,15 +51,17 @@ func (p *Product) liveOfPrincipal(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	p.Live.Redis = "127.0.0.1:" + strconv.Itoa(port)
-	return append(flags, "--redis-proxy-port", strconv.Itoa(port), "--redis-server-address", redis.Address, "--redis-password", redis.Password), nil
+	redis, err := p.redis(p.lab.Hub())
+	return append(flags, "--redis-proxy-port", strconv.Itoa(port), "--redis-server-address", redis, "--redis-password", password), err
 }
 
 // liveOfAgent returns the flags of an agent.
-func liveOfAgent(c *lab.Cluster) []string {
+func (p *Product) liveOfAgent(c *lab.Cluster) ([]string, error) {
 	if c.Redis.Address == "" {
-		return []string{"--enable-resource-proxy=false"}
+		return []string{"--enable-resource-proxy=false"}, nil
 	}
-	return []string{"--redis-addr", c.Redis.Address, "--redis-password", c.Redis.Password}
+	redis, err := p.redis(c)
+	return []string{"--redis-addr", redis, "--redis-password", c.Redis.Password}, err
 }
 
 // storeAccess stores a client certificate on the hub, for the cluster Secrets of the principal.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/argocd-agent/argocd-agent/lab"
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
+	"github.com/argocd-agent/argocd-agent/lab/internal/model"
 	"github.com/argocd-agent/argocd-agent/lab/internal/pki"
 	"github.com/argocd-agent/argocd-agent/lab/internal/proc"
 )
@@ -45,7 +46,8 @@ type Product struct {
 	Replicas  []*Program // of the principal, started later
 	Agents    map[string]*Agent
 	Live      Live
-	Hubs      *Hubs // nil if there is one hub
+	Hubs      *Hubs  // nil if there is one hub
+	Links     *Links // nil if programs use API servers and Redis directly
 
 	lab    *lab.Lab
 	file   string
@@ -149,7 +151,11 @@ func (p *Product) StartAgent(ctx context.Context, spoke, mode string, flags ...s
 		}
 		host += ",127.0.0.2"
 	}
-	flags = append(liveOfAgent(p.lab.Cluster(spoke)), flags...)
+	live, err := p.liveOfAgent(p.lab.Cluster(spoke))
+	if err != nil {
+		return nil, err
+	}
+	flags = append(live, flags...)
 	program, err := p.start(ctx, spoke, p.lab.Cluster(spoke).RunAs.File, append([]string{"agent",
 		"--agent-mode", mode, "--server-address=" + host, "--server-port", port,
 		"--tls-client-cert", pair.Cert, "--tls-client-key", pair.Key, "--root-ca-path", p.pki.CertFile()}, flags...))
@@ -183,6 +189,10 @@ func (p *Product) Credentials(agent string) (cert, key, ca string, err error) {
 func (a *Agent) Connected(ctx context.Context) error { return a.WaitReady(ctx, a.ready) }
 
 func (p *Product) start(ctx context.Context, name, kubeconfig string, args []string) (*Program, error) {
+	kubeconfig, err := p.kubeconfig(name, kubeconfig)
+	if err != nil {
+		return nil, err
+	}
 	health, err := p.lab.Port(ctx)
 	if err != nil {
 		return nil, err
@@ -195,7 +205,7 @@ func (p *Product) start(ctx context.Context, name, kubeconfig string, args []str
 		"--healthz-port", strconv.Itoa(health), "--metrics-port", strconv.Itoa(metrics), "--log-level", "warn")
 	program := &Program{
 		Component: proc.NewComponent(proc.Spec{Name: name, Program: p.file, Args: append([]string{"argocd-agent"}, args...), Dir: p.folder,
-			Log: filepath.Join(p.folder, name+".log"), Env: []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}}),
+			Log: p.logFile(name), Env: []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}}),
 		Health:  fmt.Sprintf("http://127.0.0.1:%d/healthz", health),
 		Metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics),
 	}
@@ -203,6 +213,11 @@ func (p *Product) start(ctx context.Context, name, kubeconfig string, args []str
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return program, nil
+}
+
+// logFile returns the log of a program. It is with those of the lab, which Save copies.
+func (p *Product) logFile(name string) string {
+	return filepath.Join(model.LogFolder(p.lab.Dir()), "argocd-agent-"+name+".log")
 }
 
 // RestartWith restarts a process with a changed flag, and waits until it is ready.
@@ -262,5 +277,8 @@ func (p *Product) Close() {
 	}
 	if p.Principal != nil {
 		p.Principal.Kill()
+	}
+	if p.Links != nil {
+		p.Links.close()
 	}
 }

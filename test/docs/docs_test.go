@@ -131,7 +131,7 @@ func TestPages_NamesExist(t *testing.T) {
 }
 
 // othersFlags lists flags of Argo CD.
-var othersFlags = map[string]bool{"application-namespaces": true, "redis": true}
+var othersFlags = map[string]bool{"application-namespaces": true, "preserved-annotations": true, "redis": true}
 
 func TestPages_CitedTestsExist(t *testing.T) {
 	var names []string

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/argocd-agent/argocd-agent/lab"
+	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
 	"github.com/argocd-agent/argocd-agent/lab/product"
 )
@@ -28,6 +29,9 @@ type options struct {
 	out      io.Writer
 }
 
+// longest is how often the patience a fault or its repair may take: some wait several times, and what hangs must fail.
+const longest = 10
+
 // stepsBetweenChecks is the number of faults after which everything is repaired and compared.
 const stepsBetweenChecks = 5
 
@@ -44,7 +48,12 @@ type drill struct {
 	repo    string // URL
 	number  int    // of the last edit
 	apps    []*app
+	objects []*object
 	samples []sample
+	etcd    map[string]*faultproxy.Link // between the API server of a cluster and etcd
+
+	confirmed, ran int     // commands
+	failures       []error // what must not happen
 }
 
 func (d *drill) printf(format string, args ...any) {
@@ -53,7 +62,7 @@ func (d *drill) printf(format string, args ...any) {
 
 // run starts everything, runs the drill and stops everything.
 func run(ctx context.Context, o options) (err error) {
-	d := &drill{options: o, active: hubName, random: rand.New(rand.NewPCG(o.seed, 0)), sites: map[string]*site{}}
+	d := &drill{options: o, active: hubName, random: rand.New(rand.NewPCG(o.seed, 0)), sites: map[string]*site{}, etcd: map[string]*faultproxy.Link{}}
 	folder, err := os.MkdirTemp("", "drill-")
 	if err != nil {
 		return err
@@ -65,20 +74,21 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}()
 	defer d.stop()
-	if err := d.start(ctx, folder); err != nil {
-		return err
-	}
-	err = d.breakAndCompare(ctx)
-	for _, last := range []func(context.Context) error{d.switched, d.restored, d.rebuilt} {
+	err = d.start(ctx, folder)
+	for _, next := range []func(context.Context) error{d.breakAndCompare, d.switched, d.promotedBehind, d.restored, d.rebuilt} {
 		if err == nil {
-			err = last(ctx)
+			err = next(ctx)
 		}
 	}
-	if err = errors.Join(err, d.writeSamples()); err != nil {
+	if err = errors.Join(err, d.writeSamples()); err != nil && d.lab == nil {
+		return err
+	}
+	if err != nil {
 		keep = true
 		saved := filepath.Join(folder, "failure")
 		return errors.Join(fmt.Errorf("seed %d: %w", o.seed, err), d.lab.Save(context.WithoutCancel(ctx), saved), fmt.Errorf("logs and objects are in %s", saved))
 	}
+	d.printf("%d commands were confirmed, and users saw the result of %d. The others belong to deleted Applications, or a request or a hub was lost", d.confirmed, d.ran)
 	d.printSamples()
 	return nil
 }
@@ -103,7 +113,7 @@ func (d *drill) start(ctx context.Context, folder string) (err error) {
 	if d.lab, err = lab.Up(ctx, options); err != nil {
 		return err
 	}
-	if d.product, err = product.New(d.lab, d.binary); err != nil {
+	if d.product, err = product.NewWithLinks(d.lab, d.binary); err != nil {
 		return err
 	}
 	store, err := d.lab.Repositories()
@@ -131,7 +141,7 @@ func (d *drill) start(ctx context.Context, folder string) (err error) {
 			return err
 		}
 	}
-	return nil
+	return d.createObjects(ctx)
 }
 
 func (d *drill) stop() {
@@ -140,6 +150,9 @@ func (d *drill) stop() {
 	}
 	if d.lab != nil {
 		_ = d.lab.Down(context.Background())
+	}
+	for _, link := range d.etcd {
+		_ = link.Close()
 	}
 }
 
@@ -152,17 +165,12 @@ func (d *drill) breakAndCompare(ctx context.Context) error {
 	if err := d.compare(ctx); err != nil {
 		return err
 	}
-	faults, began := d.faults(), time.Now()
+	order, began := d.order(), time.Now()
 	for step := 1; ; step++ {
-		f := d.pick(faults)
+		f := d.pick(order, step)
 		d.printf("step %d: %s", step, f.name)
-		repair, err := f.inject(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
-		}
-		d.editSome(ctx, 3+d.random.IntN(5))
-		if err := repair(ctx); err != nil {
-			return fmt.Errorf("repair after %s: %w", f.name, err)
+		if err := d.apply(ctx, f, 3+d.random.IntN(5)); err != nil {
+			return err
 		}
 		d.editSome(ctx, d.random.IntN(3))
 		last := step >= d.steps
@@ -183,43 +191,23 @@ func (d *drill) breakAndCompare(ctx context.Context) error {
 	}
 }
 
-// restored restores each cluster from an older snapshot. What the restored cluster no longer has stays on the other side
-// until it is confirmed.
-func (d *drill) restored(ctx context.Context) error {
-	for _, name := range []string{managed, autonomous, d.active} {
-		if !d.restores || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := d.restore(ctx, name); err != nil {
-			return fmt.Errorf("restore %s: %w", name, err)
-		}
+// apply injects a fault, lets users edit, and repairs it.
+func (d *drill) apply(ctx context.Context, f fault, edits int) error {
+	within := func(do func(context.Context) error) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, longest*d.patience, errors.New("it takes too long"))
+		defer cancel()
+		return do(ctx)
+	}
+	var repair func(context.Context) error
+	if err := within(func(ctx context.Context) (err error) {
+		repair, err = f.inject(ctx)
+		return err
+	}); err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	d.editSome(ctx, edits)
+	if err := within(repair); err != nil {
+		return fmt.Errorf("repair after %s: %w", f.name, err)
 	}
 	return nil
-}
-
-func (d *drill) restore(ctx context.Context, name string) error {
-	snapshot := filepath.Join(filepath.Dir(d.binary), name+".db")
-	if err := d.sites[name].cluster.Snapshot(ctx, snapshot); err != nil {
-		return err
-	}
-	d.printf("%s: snapshot", name)
-	for range 2 {
-		d.create(ctx, managed)
-		d.create(ctx, autonomous)
-	}
-	for range 8 {
-		d.change(ctx)
-	}
-	if err := d.compare(ctx); err != nil {
-		return err
-	}
-	before, err := d.lists(ctx)
-	if err != nil {
-		return err
-	}
-	d.printf("%s: restored from the snapshot", name)
-	if err := d.sites[name].cluster.Restore(ctx, snapshot); err != nil {
-		return err
-	}
-	return d.compareRestored(ctx, name, before)
 }

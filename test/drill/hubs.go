@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/argocd-agent/argocd-agent/lab/faultproxy"
@@ -57,29 +56,12 @@ func (d *drill) startHubs(ctx context.Context, folder string) error {
 	return d.product.StartHubs(ctx)
 }
 
-// pick returns a random fault. One of ten is a failover.
-func (d *drill) pick(faults []fault) fault {
-	if d.hubs && d.failover && d.random.IntN(10) == 0 {
-		all := d.failovers()
-		return all[d.random.IntN(len(all))]
-	}
-	return faults[d.random.IntN(len(faults))]
-}
-
 // switched runs each failover once. The next one goes the other way.
 func (d *drill) switched(ctx context.Context) error {
-	if !d.hubs || !d.failover {
-		return nil
-	}
 	for _, f := range d.failovers() {
 		d.printf("%s", f.name)
-		repair, err := f.inject(ctx)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
-		}
-		d.editSome(ctx, 5)
-		if err := repair(ctx); err != nil {
-			return fmt.Errorf("repair after %s: %w", f.name, err)
+		if err := d.apply(ctx, f, 5); err != nil {
+			return err
 		}
 		if err := d.compare(ctx); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
@@ -90,37 +72,56 @@ func (d *drill) switched(ctx context.Context) error {
 
 // failovers are faults after which the other hub is active. Their repair makes the old hub the standby.
 func (d *drill) failovers() []fault {
-	failover := func(name string, separate func(context.Context, string) (func(context.Context) error, error)) fault {
-		return fault{name, func(ctx context.Context) (func(context.Context) error, error) {
+	if !d.hubs || !d.failover {
+		return nil
+	}
+	failover := func(name string, separate separation) fault {
+		return fault{name, name, func(ctx context.Context) (func(context.Context) error, error) {
+			if d.random.IntN(2) == 0 {
+				return d.takeOverBehind(ctx, separate)
+			}
 			if err := d.received(ctx); err != nil {
 				return nil, err
 			}
-			old := d.active
 			d.printf("   the standby on %s has everything", d.standby())
-			back, err := separate(ctx, old)
+			repair, err := d.takeOver(ctx, separate)
 			if err != nil {
 				return nil, err
 			}
-			if err := d.product.Hubs.Replace(ctx, d.standby()); err != nil {
-				return nil, err
-			}
-			d.active = d.standby()
-			if err := d.serving(ctx); err != nil {
-				return nil, err
-			}
-			return func(ctx context.Context) error {
-				if err := back(ctx); err != nil {
-					return err
-				}
-				return d.retry(ctx, "the old hub to become the standby", func(ctx context.Context) error { return d.product.Hubs.Demote(ctx, old, d.active) })
-			}, nil
+			return repair, d.serving(ctx)
 		}}
 	}
+	const planned = "the hubs are switched"
 	return []fault{
 		failover("the active hub is killed, and the standby is promoted", d.killHub),
 		failover("the active hub is separated, and the standby is promoted", d.separateHub),
-		{"the hubs are switched", func(ctx context.Context) (func(context.Context) error, error) { return nothing, d.switchHubs(ctx) }},
+		{planned, planned, func(ctx context.Context) (func(context.Context) error, error) { return nothing, d.switchHubs(ctx) }},
 	}
+}
+
+// separation makes a hub unreachable. The function that it returns brings it back.
+type separation func(ctx context.Context, hub string) (back func(context.Context) error, err error)
+
+// takeOver promotes the standby after the active hub has become unreachable. The repair makes the old hub the standby.
+func (d *drill) takeOver(ctx context.Context, separate separation) (repair func(context.Context) error, err error) {
+	old, next := d.active, d.standby()
+	back, err := separate(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.product.Hubs.Replace(ctx, next); err != nil {
+		return nil, err
+	}
+	lost := d.sites[old]
+	delete(d.sites, old) // it is not compared until it is the standby
+	d.active = next
+	return func(ctx context.Context) error {
+		if err := back(ctx); err != nil {
+			return err
+		}
+		d.sites[old] = lost
+		return d.retry(ctx, "the old hub to become the standby", func(ctx context.Context) error { return d.product.Hubs.Demote(ctx, old, next) })
+	}, nil
 }
 
 // switchHubs makes the standby the active hub, as users do for maintenance.
@@ -239,88 +240,4 @@ func (d *drill) retry(ctx context.Context, what string, do func(context.Context)
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-}
-
-// rebuilt loses etcd of the first hub, while there is no standby. The hub is rebuilt from its agents: every Application is back,
-// and no workload changes.
-func (d *drill) rebuilt(ctx context.Context) error {
-	if !d.hubs {
-		return nil
-	}
-	if d.active != hubName {
-		d.printf("the hubs are switched")
-		if err := d.switchHubs(ctx); err != nil {
-			return err
-		}
-	}
-	if err := d.compare(ctx); err != nil {
-		return err
-	}
-	before, err := d.lists(ctx)
-	if err != nil {
-		return err
-	}
-	generation, err := d.product.Hubs.Generation(ctx)
-	if err != nil {
-		return err
-	}
-	d.product.Hubs.Second.Kill()
-	delete(d.sites, secondName)
-	d.printf("%s: etcd is lost, and the hub is installed again", hubName)
-	d.product.Principal.Kill()
-	if err := d.lab.Hub().Restore(ctx, d.empty()); err != nil {
-		return err
-	}
-	// Agents with several addresses follow only a hub with the identity that they know, see docs/disaster-recovery.md.
-	if err := d.product.Hubs.SetState(ctx, generation+1); err != nil {
-		return err
-	}
-	for _, mode := range []string{managed, autonomous} {
-		if err := d.product.Register(ctx, mode, mode); err != nil {
-			return err
-		}
-	}
-	if err := d.product.Principal.Start(); err != nil {
-		return err
-	}
-	if err := d.serving(ctx); err != nil {
-		return err
-	}
-	steps := [][]string{{}, {"--apply", "--yes"}, {}, {"--confirm", "--yes"}}
-	for _, flags := range steps {
-		d.printf("   argocd-agentctl hub rebuild %v", flags)
-		if err := d.retry(ctx, "hub rebuild", func(ctx context.Context) error {
-			_, err := d.product.Hubs.Rebuild(ctx, flags...)
-			return err
-		}); err != nil {
-			return err
-		}
-		if err := d.unchanged(ctx, before); err != nil {
-			return err
-		}
-	}
-	if err := d.compare(ctx); err != nil {
-		return err
-	}
-	return d.unchanged(ctx, before)
-}
-
-// unchanged checks that workload clusters have the same Applications with the same specs as before.
-func (d *drill) unchanged(ctx context.Context, before lists) error {
-	all, err := d.lists(ctx)
-	if err != nil {
-		return err
-	}
-	for _, cluster := range []string{managed, autonomous} {
-		for name, u := range before[cluster] {
-			now := all[cluster][name]
-			if now == nil || now.GetUID() != u.GetUID() || now.GetDeletionTimestamp() != nil {
-				return fmt.Errorf("%s on %s was deleted or replaced", name, cluster)
-			}
-			if !equality.Semantic.DeepEqual(now.Object["spec"], u.Object["spec"]) {
-				return fmt.Errorf("the spec of %s on %s changed from %v to %v", name, cluster, u.Object["spec"], now.Object["spec"])
-			}
-		}
-	}
-	return nil
 }

@@ -11,9 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/argocd-agent/argocd-agent/lab"
 	"github.com/argocd-agent/argocd-agent/lab/gitserver"
@@ -151,10 +154,18 @@ func (a *conformanceApp) run(t *testing.T, row conformanceRow) conformanceResult
 		}
 		cmd.Env = append(cmd.Environ(), "EDITOR="+script)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.causeEvents(ctx, t)
+	}()
 	out, err := cmd.CombinedOutput()
+	timeout := ctx.Err()
+	cancel()
+	<-ended
 	var exited *exec.ExitError
-	if err != nil && !errors.As(err, &exited) || ctx.Err() != nil {
-		t.Fatalf("argocd %s: %v, %v\n%s", strings.Join(args, " "), err, ctx.Err(), out)
+	if err != nil && !errors.As(err, &exited) || timeout != nil {
+		t.Fatalf("argocd %s: %v, %v\n%s", strings.Join(args, " "), err, timeout, out)
 	}
 	r := conformanceResult{exit: cmd.ProcessState.ExitCode(), all: string(out)}
 	r.text = r.all
@@ -171,6 +182,34 @@ func (a *conformanceApp) run(t *testing.T, row conformanceRow) conformanceResult
 		row.check(a)
 	}
 	return r
+}
+
+// causeEvents refreshes the Application while a command waits although the hub has everything that it waits for. argocd-server
+// subscribes to events after it has sent the first state. If the last event comes in between, the command waits for another one,
+// also for an Application of Argo CD's own controller.
+func (a *conformanceApp) causeEvents(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(15 * time.Second):
+		}
+		u, err := a.hub.tryGet()
+		if err != nil || u == nil || noOperation(u) != nil || u.GetAnnotations()["argocd.argoproj.io/refresh"] != "" {
+			continue
+		}
+		finished, _, _ := unstructured.NestedString(u.Object, "status", "operationState", "finishedAt")
+		compared, _, _ := unstructured.NestedString(u.Object, "status", "reconciledAt")
+		if finished == "" || compared < finished { // both are UTC, in seconds
+			continue
+		}
+		t.Log("the command waits for an event that it has missed")
+		const refresh = `{"metadata":{"annotations":{"argocd.argoproj.io/refresh":"normal"}}}`
+		if _, err := a.hub.in().Patch(ctx, a.hub.name, types.MergePatchType, []byte(refresh), metav1.PatchOptions{}); err != nil {
+			t.Log(err)
+		}
+	}
 }
 
 // instances is what two equal Applications do not have in common.

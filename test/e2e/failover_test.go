@@ -182,7 +182,38 @@ func TestFailover_StandbyTakesOver(t *testing.T) {
 	h.principal.start(t)
 	r.catchesUp(t)
 	h.roles(t, "standby", "active", 2)
+	r.switchBack(t)
 	h.permitted(t)
+}
+
+// switchBack makes the first hub active again, in a planned switch. It is refused while the first hub lacks an edit, so that the
+// second one has to become active again first. Afterwards no agent waits for a confirmation.
+func (r *hubObjects) switchBack(t *testing.T) {
+	t.Helper()
+	web := r.second.app("managed", "web")
+	r.mustCtl(t, "demote", "--principal-context", "second", "--yes")
+	r.standby.wait(t)
+	setRevision(t, web, "v3")
+	promote := []string{"promote", "--principal-context", "hub", "--other-context", "second", "--yes"}
+	if out, err := r.ctl(t, promote...); err == nil || !strings.Contains(out, "last state of 1 object of") || !strings.Contains(out, "Application managed/web (differs)") {
+		t.Errorf("promoted a hub that lacks an edit: %v\n%s", err, out)
+	}
+	r.mustCtl(t, "promote", "--principal-context", "second", "--other-context", "hub", "--yes")
+	r.standby.start(t)
+	r.principal.wait(t) // its generation has changed
+	r.principal.start(t)
+	r.agents["managed"].spoke.app(lab.ArgoCDNamespace, "web").becomes(t, revisionIs("v3"))
+	r.hub.app("managed", "web").becomes(t, revisionIs("v3"))
+	r.equal(t, r.second, r.hub) // its own record is older
+	r.mustCtl(t, "demote", "--principal-context", "second", "--yes")
+	r.mustCtl(t, promote...)
+	r.standby.wait(t)
+	r.principal.wait(t)
+	r.principal.start(t)
+	r.connected(t)
+	setRevision(t, r.hub.app("managed", "web"), "v4") // nothing is held, because the promotion has compared both hubs
+	r.agents["managed"].spoke.app(lab.ArgoCDNamespace, "web").becomes(t, revisionIs("v4"))
+	r.kept(t, "after the planned switch", "old")
 }
 
 // roles checks the state of both hubs.
@@ -262,12 +293,11 @@ func TestFailover_StandbyTakesOverByItself(t *testing.T) {
 	h.connected(t)
 	r.serves(t)
 
-	// The old hub is back, finds that another hub is active, and becomes the standby.
+	// The old hub is back, finds that another hub is active, and becomes the standby. No user does anything.
 	h.principal.start(t)
 	h.principal.wait(t)
 	h.roles(t, "standby", "active", 2)
 	h.principal.start(t)
-	h.mustCtl(t, "demote", "--principal-context", "hub", "--other-context", "second", "--yes")
 	r.catchesUp(t)
 
 	// The second hub is lost, too.

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -68,10 +67,7 @@ func (k *kubectlBy) exec(t testing.TB, pod string) {
 	if err != nil || out != "to stdout\n" || !strings.Contains(errOut, "to stderr\n") || strings.Contains(errOut, "stdout") {
 		t.Errorf("stdout is %q, stderr %q, %v", out, errOut, err)
 	}
-	text := strings.Repeat("all of it arrives, and comes back\n", 5000)
-	if out, errOut, err = k.run(t, text, "exec", "-i", pod, "--", "head", "-c", strconv.Itoa(len(text))); err != nil || out != text { // a simulated kubelet does not signal the end of input
-		t.Errorf("of %d bytes %d came back, %s, %v", len(text), len(out), errOut, err)
-	}
+	k.echo(t, pod, strings.Repeat("all of it arrives, and comes back\n", 5000))
 	// A simulated kubelet returns no exit code of a failed command, but an error on the same stream.
 	fails := []string{"-n", k.s.workload, "exec", pod, "--", "sh", "-c", "exit 3"}
 	direct := k.s.w.Command(t.Context(), "kubectl", append([]string{"--context", k.s.agent.spoke.Name}, fails...)...)
@@ -80,6 +76,33 @@ func (k *kubectlBy) exec(t testing.TB, pod string) {
 	_, errOut, err = k.run(t, "", fails[2:]...)
 	if directErr == nil || err == nil || errOut != string(want) || err.Error() != directErr.Error() {
 		t.Errorf("a command that fails: %v, %q; directly %v, %q", err, errOut, directErr, want)
+	}
+}
+
+// echo checks that all input of a command comes back. The command does not end by itself: at the end of a command, an API
+// server can close the connection before it has sent everything, also without the hub.
+func (k *kubectlBy) echo(t testing.TB, pod, text string) {
+	t.Helper()
+	command := k.s.w.hubCommand(t, k.config, "-n", k.s.workload, "exec", "-i", pod, "--", "cat")
+	command.Env = append(command.Env, k.env()...)
+	var stderr bytes.Buffer
+	command.Stdin, command.Stderr = strings.NewReader(text), &stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	late := time.AfterFunc(*patience, func() { _ = command.Cancel() })
+	defer late.Stop()
+	out := make([]byte, len(text))
+	if n, err := io.ReadFull(stdout, out); err != nil || string(out) != text {
+		t.Errorf("of %d bytes %d came back, %v", len(text), n, err)
+	}
+	_ = command.Cancel()
+	if err := command.Wait(); err == nil {
+		t.Errorf("the command ended by itself: %s", stderr.String())
 	}
 }
 

@@ -195,7 +195,11 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 		before[o.String()] = written(t, o)
 	}
 	for _, o := range onHub {
-		contents[o.String()] = jsonOf(t, content(o.get(t)))
+		u := o.get(t).DeepCopy()
+		if o.kind == appProjects {
+			unstructured.RemoveNestedField(u.Object, "spec", "roles") // agents do not get them
+		}
+		contents[o.String()] = jsonOf(t, content(u))
 	}
 
 	h.lose(t)
@@ -231,18 +235,10 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 			t.Errorf("after the rebuild: %s: %s", name, action)
 		}
 	}
-	for _, o := range onHub[:6] {
+	for _, o := range onHub {
 		u := o.becomes(t)
 		if got := jsonOf(t, content(u)); got != contents[o.String()] {
 			t.Errorf("%s:\n got %s\nwant %s", o, got, contents[o.String()])
-		}
-	}
-	shop := h.hub.project("shop").get(t)
-	for path, want := range map[string]string{"destinations": `[{"name":"managed","namespace":"x"},{"name":"second","namespace":"y-*"}]`, "sourceNamespaces": `["managed","second"]`, "description": `"d"`,
-		"syncWindows": `[{"clusters":["second"],"duration":"1h","kind":"deny","schedule":"0 0 1 1 *"}]`} {
-		spec, _, _ := unstructured.NestedMap(shop.Object, "spec")
-		if got := jsonOf(t, spec[path]); got != want {
-			t.Errorf("%s of project shop: %s, want %s", path, got, want)
 		}
 	}
 	unchanged := func(when string) {
@@ -256,8 +252,9 @@ func TestRebuild_RestoresEveryObject(t *testing.T) {
 	unchanged("after the rebuild")
 
 	var out string
-	await(t, "the confirmation", func() (err error) {
-		out, err = h.rebuild(t, "--confirm", "--yes")
+	await(t, "the confirmation", func() error {
+		one, err := h.rebuild(t, "--confirm", "--yes")
+		out += one // what an agent holds can change in between: then the command confirms some, and runs again
 		return err
 	})
 	for _, agent := range []string{"managed", "second"} {

@@ -148,7 +148,8 @@ func TestArgoCDOverlays_HubIsConfiguredForAgents(t *testing.T) {
 	for _, tc := range []struct{ object, key, want string }{
 		{"ConfigMap/argocd-cmd-params-cm", "application.namespaces", "*"},
 		{"ConfigMap/argocd-cmd-params-cm", "applicationsetcontroller.global.preserved.annotations",
-			"notice.argocd.argoproj.io/content,notice.argocd.argoproj.io/severity,argocd-agent.argoproj-labs.io/notice"},
+			"notice.argocd.argoproj.io/content,notice.argocd.argoproj.io/severity,argocd-agent.argoproj-labs.io/notice," +
+				"argocd-agent.argoproj-labs.io/standby,argocd.argoproj.io/source-uid,argocd.argoproj.io/principal-uid"},
 		{"ConfigMap/argocd-cm", "exec.enabled", "true"},
 	} {
 		if got, _, _ := unstructured.NestedString(all[tc.object].Object, "data", tc.key); got != tc.want {
