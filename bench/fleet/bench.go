@@ -35,6 +35,8 @@ type bench struct {
 	bare   float64        // live bytes of a principal with all Applications and no agent
 	served float64        // live bytes of one principal that serves all agents; 0 if there was none
 
+	connectRate float64 // agents that connected per second, when all did last
+
 	replicaSet *replicaSet // nil if there is only one principal so far
 
 	writes float64
@@ -178,7 +180,12 @@ func (b *bench) cpuProfile(ctx context.Context, name string, span time.Duration)
 }
 
 func (b *bench) save(ctx context.Context, what, file string) error {
-	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/%s", b.pprof, what))
+	return saveProfile(ctx, b.pprof, what, file)
+}
+
+// saveProfile saves a profile of the program that serves its profiles at a port.
+func saveProfile(ctx context.Context, port int, what, file string) error {
+	resp, err := fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/%s", port, what))
 	if err != nil {
 		return fmt.Errorf("profile the principal: %w", err)
 	}

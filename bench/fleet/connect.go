@@ -94,7 +94,8 @@ func (b *bench) fill(ctx context.Context) error {
 	}
 	connected := time.Since(began)
 	b.Add("empty spokes: all agents connected", connected.Seconds(), "s")
-	b.Add("empty spokes: agents connected per second", float64(b.agents)/connected.Seconds(), "/s")
+	b.connectRate = float64(b.agents) / connected.Seconds()
+	b.Add("empty spokes: agents connected per second", b.connectRate, "/s")
 	if err := b.filled(ctx); err != nil {
 		return err
 	}
@@ -141,6 +142,7 @@ func (b *bench) settled(ctx context.Context) error {
 func (b *bench) cold(ctx context.Context) error {
 	b.fleet.stop(b.fleet.members...)
 	b.product.Principal.Kill()
+	defer deferGC()()
 	began, own := time.Now(), ownCPU()
 	if err := b.product.Principal.Start(); err != nil {
 		return err
@@ -163,7 +165,8 @@ func (b *bench) cold(ctx context.Context) error {
 		return err
 	}
 	b.Add("cold: all agents connected", connected.Seconds(), "s")
-	b.Add("cold: handshakes per second", float64(b.agents)/connected.Seconds(), "/s")
+	b.connectRate = float64(b.agents) / connected.Seconds()
+	b.Add("cold: handshakes per second", b.connectRate, "/s")
 	b.AtMost(b.scaled(5), "cold: all agents in sync", inSync.Seconds(), "s")
 	b.Add("cold: principal's CPU for each agent", millis(cpu)/float64(b.agents), "ms")
 	b.Add("cold: CPU of each agent, its cluster included", millis(ownCPU()-own)/float64(b.agents), "ms")

@@ -141,3 +141,44 @@ func TestSessions_MeasuresTheInMemoryTransport(t *testing.T) {
 		t.Errorf("figures %+v", b.Figures)
 	}
 }
+
+func TestReplicas_Targets(t *testing.T) {
+	for agents, want := range map[int]time.Duration{60: 5 * time.Minute, 1000: 5 * time.Minute, 1001: 10 * time.Minute, 10_000: 10 * time.Minute} {
+		if got := spreadTarget(agents); got != want {
+			t.Errorf("%d agents: spread within %v, want %v", agents, got, want)
+		}
+	}
+	for _, c := range []struct {
+		agents, sessions int
+		perSecond        float64
+		want             time.Duration
+	}{{1000, 330, 1, 30 * time.Second}, {10_000, 2500, 125, 50 * time.Second}, {10_000, 2500, 500, 35 * time.Second}, {10_000, 2500, 0, 30 * time.Second},
+		{10_000, 2070, 103.5, 50 * time.Second}, {10_000, 2070, 50, 50 * time.Second}, {10_000, 2070, 1, 50 * time.Second}} {
+		if got, from := returnTarget(c.agents, c.sessions, c.perSecond); got != c.want || from == "" {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// The tolerance is that of fleet.Spreader.
+func TestReplicas_AreSpread(t *testing.T) {
+	for _, c := range []struct {
+		counts []float64
+		want   bool
+	}{
+		{[]float64{366, 300, 334}, true}, {[]float64{367, 367, 266}, true}, {[]float64{368, 300, 332}, false},
+		{[]float64{31, 29}, true}, {[]float64{34, 26}, false}, {[]float64{1, 2}, true}, {[]float64{3, 0}, true}, {[]float64{4, 0}, false},
+		{[]float64{3, 3, 3}, true},
+	} {
+		agents := 0
+		for _, n := range c.counts {
+			agents += int(n)
+		}
+		if got := areSpread(c.counts, agents); got != c.want {
+			t.Errorf("%v of %d agents: %v", c.counts, agents, got)
+		}
+		if areSpread(c.counts, agents+1) {
+			t.Errorf("%v: one agent is not connected", c.counts)
+		}
+	}
+}
