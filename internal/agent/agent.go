@@ -304,7 +304,7 @@ func (a *agent) recordGeneration(c *transport.Conn, m engine.Welcome) bool {
 	}
 	need := reconcile.Memory{Generation: a.state.follow(m)}
 	switch known := a.state.generation(); {
-	case a.oneHub() && known.IsOtherHub(m):
+	case a.oneHub() && a.state.isOtherHub(m):
 		return true // the core refuses this hub
 	case known.Hub != "" && known.Hub != m.PrincipalUID:
 		need = reconcile.Memory{FormerGenerations: []engine.HubGeneration{m.Generation()}}

@@ -143,6 +143,17 @@ func (m *leaseState) generation() engine.HubGeneration {
 	return m.known.Generation
 }
 
+// isOtherHub reports whether a hub is another one than the one that the agent follows.
+func (m *leaseState) isOtherHub(w engine.Welcome) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	trusted := m.known.Store.UID
+	if m.known.StoreUntrusted {
+		trusted = ""
+	}
+	return m.known.Generation.IsOtherHub(w, trusted)
+}
+
 // follow returns the generation of a hub, with what is known of the one before.
 func (m *leaseState) follow(w engine.Welcome) engine.HubGeneration {
 	m.mu.Lock()

@@ -509,7 +509,7 @@ func TestLeaseState_FitsIntoAnObject(t *testing.T) {
 	for i := range 2 * reconcile.MaxDeletions {
 		known.Commands = append(known.Commands, fmt.Sprintf("%04d%s", i, long[4:]))
 		known.Deletions = append(known.Deletions, reconcile.Deletion{UID: fmt.Sprintf("%04d%s", i, uid[4:]), At: 1 << 42, Until: 1<<42 + 1<<40})
-		known.Removals = append(known.Removals, engine.Removal{Scope: "repository-credential", Key: engine.KeyHash(1<<63 + uint64(i)), Source: long, Generation: 1 << 31, Revision: 1 << 63})
+		known.Removals = append(known.Removals, engine.Removal{Scope: "repository-credential", Key: engine.KeyHash(1<<63 + uint64(i)), Source: long, Store: fmt.Sprintf("%04d%s", i, long[4:]), Generation: 1 << 31, Revision: 1 << 63})
 	}
 	size := 0
 	for key, value := range hubAnnotations(reconcile.Memory{}.With(known)) {

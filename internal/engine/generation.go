@@ -38,9 +38,10 @@ type HubGeneration struct {
 }
 
 // isOtherStore reports whether a hub has the same identity and generation, and another store. Then two hubs claim to be active,
-// because a promotion increases the generation.
-func (g HubGeneration) isOtherStore(m Welcome) bool {
-	return g.Store != "" && g.is(m.Generation()) && g.Store != m.Store.UID
+// because a promotion increases the generation. The trusted store, if any, is none of another hub: a user can have accepted it
+// while an older release ran, which does not record the store of a generation.
+func (g HubGeneration) isOtherStore(m Welcome, trusted string) bool {
+	return g.Store != "" && g.is(m.Generation()) && g.Store != m.Store.UID && (trusted == "" || trusted != m.Store.UID)
 }
 
 // since returns the first generation of the store.
@@ -65,7 +66,7 @@ func (g HubGeneration) Newer(other HubGeneration) HubGeneration {
 	switch {
 	case other.Hub == "" || other.Hub == g.Hub && other.Number < g.Number:
 		return g
-	case other.is(g):
+	case other.is(g) && (g.Store == "" || other.Store == "" || g.Store == other.Store):
 		g.Since, g.Store = cmp.Or(other.Since, g.Since), cmp.Or(other.Store, g.Store)
 		return g
 	}
@@ -112,16 +113,19 @@ type successor struct {
 }
 
 // IsOtherHub reports whether a hub is another one than that of this generation. An agent with several addresses does not
-// follow it.
-func (g HubGeneration) IsOtherHub(m Welcome) bool {
-	return g.Hub != "" && g.Hub != m.PrincipalUID || g.isOtherStore(m)
+// follow it. trusted is the UID of the store that the agent trusts, if any.
+func (g HubGeneration) IsOtherHub(m Welcome, trusted string) bool {
+	return g.Hub != "" && g.Hub != m.PrincipalUID || g.isOtherStore(m, trusted)
 }
 
 // wrongHub returns why the agent does not follow a hub, or OK.
 func (p *Peer) wrongHub(m Welcome) (Code, string) {
-	known, now := p.generation, m.Generation()
+	known, now, trusted := p.generation, m.Generation(), p.other.UID
+	if p.storeUntrusted {
+		trusted = ""
+	}
 	switch {
-	case p.cfg.OneHub && known.isOtherStore(m):
+	case p.cfg.OneHub && known.isOtherStore(m, trusted):
 		return WrongHub, fmt.Sprintf("two hubs claim to be active with generation %d: this agent follows the one with store %s, and this address leads to store %.64q; the hub that should be active needs the next generation: demote both with `argocd-agentctl hub demote`, and promote that one with `argocd-agentctl hub promote --accept-loss`", now.Number, known.Store, m.Store.UID)
 	case known.Hub != "" && known.Hub != now.Hub && p.cfg.OneHub:
 		return WrongHub, fmt.Sprintf("this agent belongs to hub %s, and this address leads to hub %.64q; remove the address from --server-address, or set only this one to change the hub", known.Hub, now.Hub)

@@ -133,6 +133,16 @@ func TestGeneration_TwoHubsOfOneGeneration(t *testing.T) {
 		next := restarted(t, l, true)
 		next.expect(next.welcome(second), "event Opened")
 	})
+	t.Run("a user has accepted the store while an older release ran", func(t *testing.T) {
+		known := HubGeneration{Hub: hubIdentity, Number: 1, Store: hubStore.UID}
+		for untrusted, want := range map[bool]bool{false: true, true: false} {
+			l := newReplicaSide(t, Mirror, Config{KnownStore: promotedStore, StoreUntrusted: untrusted, KnownGeneration: known, OneHub: true})
+			l.welcome(second)
+			if got := l.peer.isOpen(); got != want {
+				t.Errorf("untrusted %v: follows %v", untrusted, got)
+			}
+		}
+	})
 	t.Run("the store of the generation is unknown", func(t *testing.T) {
 		l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, OneHub: true})
 		l.expect(l.welcome(second), "event HoldStarted")
@@ -147,6 +157,20 @@ func TestGeneration_TwoHubsOfOneGeneration(t *testing.T) {
 			process.expect(process.receive(Confirm{ID: process.peer.Status().StoreHoldID}), "event StoreAccepted")
 		}
 	})
+}
+
+// Since is of one store. A record of another store of the generation does not have it.
+func TestGeneration_SinceIsOfOneStore(t *testing.T) {
+	known := HubGeneration{Hub: hubIdentity, Number: 5, Since: 3, Store: "a"}
+	for name, tc := range map[string]struct{ other, want HubGeneration }{
+		"other store":   {HubGeneration{Hub: hubIdentity, Number: 5, Store: "b"}, HubGeneration{Hub: hubIdentity, Number: 5, Store: "b"}},
+		"same store":    {HubGeneration{Hub: hubIdentity, Number: 5, Store: "a"}, known},
+		"unknown store": {HubGeneration{Hub: hubIdentity, Number: 5}, known},
+	} {
+		if got := known.Newer(tc.other); got != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
 }
 
 func TestPromotion_HoldNamesWhatTheHubLacks(t *testing.T) {

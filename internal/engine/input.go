@@ -138,6 +138,7 @@ type Removing struct {
 	Scope  string
 	Key    Key
 	Source string // UID of the hub's object; empty if unknown
+	ByUser bool   // a user deleted that object, without its resources
 }
 
 // Marked reports that this side has stored a history mark. It covers its objects up to Revision.

@@ -72,13 +72,19 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 	if l.holdsCreation(s, e, local) {
 		return onHoldCreation
 	}
-	ownership := kind.Ownership{Owned: true}
+	ownership, replaces := kind.Ownership{Owned: true}, false
 	switch {
 	case local == nil && s.cfg.Style == engine.Attached:
 		return decision{fail: &Failure{Code: engine.NoObject, Message: "the object does not exist on this side"}}
 	case local != nil && s.cfg.Style == engine.Mirror:
+		// A replica of another object of that name: what happens to it is the end of that one, which the hub has deleted.
+		was, uid := kind.ReadOwnership(local, &l.env), kind.ContentUID(e.Content)
+		replaces = was.Owned && was.Source != "" && uid != "" && was.Source != uid
 		claimed, instead := l.decideOwnership(s, e, local)
 		if instead != nil {
+			if replaces {
+				return l.noteRemoval(e.Scope, e.Key, local, "", *instead)
+			}
 			return *instead
 		}
 		ownership = claimed
@@ -99,7 +105,11 @@ func (l *agentSync) merge(s *scope, ref kind.Ref, e engine.Apply, local *kind.Ob
 		created := l.withReceipt(ref, e, merged)
 		return decision{verb: Create, object: created, mustStore: l.mustStore(s, created)}
 	case !kind.Same(local, merged):
-		return decision{verb: Update, object: merged, mustStore: l.mustStore(s, merged)}
+		update := decision{verb: Update, object: merged, mustStore: l.mustStore(s, merged)}
+		if replaces {
+			return l.noteRemoval(e.Scope, e.Key, local, "", update)
+		}
+		return update
 	}
 	return decision{}
 }
@@ -184,11 +194,12 @@ func (l *agentSync) noteRemoval(scope string, key engine.Key, local *kind.Object
 	if l.reconciler.cfg.Side != kind.Spoke || d.fail != nil || d.gone {
 		return d
 	}
-	source := kind.ReadOwnership(local, &l.env).Source
-	if deletedUID != "" && deletedUID != source {
+	replica := kind.ReadOwnership(local, &l.env)
+	byUser, source := deletedByUser(replica, deletedUID), replica.Source
+	if deletedUID != "" && !byUser {
 		source = "" // the hub has deleted another object than the one that the replica names
 	}
-	l.step(engine.Removing{Scope: scope, Key: key, Source: source})
+	l.step(engine.Removing{Scope: scope, Key: key, Source: source, ByUser: byUser})
 	d.ends = true
 	return d
 }

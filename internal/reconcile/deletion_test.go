@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,17 @@ func (p *pair) recordSpoke() *[]Write {
 		return false
 	}
 	return &writes
+}
+
+// pairWithApplications returns a connected hub and agent with Applications.
+func pairWithApplications(t *testing.T, names ...string) *pair {
+	t.Helper()
+	p := newPair(t, kind.Managed)
+	p.connect()
+	for _, name := range names {
+		p.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+	}
+	return p
 }
 
 func (p *pair) disconnect() {
@@ -283,15 +295,7 @@ func TestDeleteHooks_RunToTheirEnd(t *testing.T) {
 				p.user(kind.Spoke, ref("argocd", "a"), string(set(t, o.Raw(), quoted(list...), "metadata", "finalizers")))
 			}
 			withFinalizers(hookFinalizers)
-			p.hook = func(side kind.Side, w Write) bool {
-				if side != kind.Spoke || w.Verb != Delete {
-					return false
-				}
-				o := p.stores[side].put(w.Ref, set(t, p.stores[side].objects[w.Ref].Raw(), `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp"), false)
-				p.step(side, WriteResult{ID: w.ID, Object: o})
-				p.step(side, Observed{Resource: w.Ref.Resource, Object: o})
-				return true
-			}
+			p.hook = p.terminates
 			p.removeOnHub(ref("w1", "a"), true)
 			p.waitSeconds(5)
 			withFinalizers(hookFinalizers[2:]) // the hooks before the deletion have run
@@ -317,4 +321,70 @@ func TestDeleteHooks_RunToTheirEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The agent restarts while delete hooks run.
+func TestDeleteHooks_RunToTheirEndAfterARestart(t *testing.T) {
+	for _, others := range [][]string{nil, {"b", "c", "d"}} {
+		t.Run(fmt.Sprintf("%d other Applications", len(others)), func(t *testing.T) {
+			p := pairWithApplications(t, append(others, "a")...)
+			p.user(kind.Spoke, ref("argocd", "a"), string(set(t, p.replica().Raw(), quoted(hookFinalizers...), "metadata", "finalizers")))
+			p.hook = p.terminates
+			received, stale := uint64(p.stores[kind.Hub].rev), maps.Clone(p.stores[kind.Hub].objects)
+			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+			p.removeOnHub(ref("w1", "a"), true)
+			p.disconnect()
+			q := p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), p.hubObjects()...)
+			q.connect()
+			q.waitSeconds(150)
+			if got := q.replica().Finalizers(); !slices.Equal(got, hookFinalizers) {
+				t.Errorf("finalizers %v, want %v", got, hookFinalizers)
+			}
+			for _, e := range q.events {
+				if e.Type == engine.HoldStarted {
+					t.Errorf("held: %s", e.Held.Reason)
+				}
+			}
+			before := string(q.replica().Raw())
+			r := q.failOver(received, stale) // which has not received the last changes
+			if got := string(r.replica().Raw()); got != before {
+				t.Errorf("a promoted hub has written the terminating replica:\n%s\nbefore:\n%s", got, before)
+			}
+		})
+	}
+}
+
+// The agent restarts while an Application is deleted with its resources. The hub keeps it until they are deleted.
+func TestCascade_HubWaitsAfterARestartOfTheAgent(t *testing.T) {
+	p := pairWithApplications(t, "a", "b", "c")
+	all := append([]string{resourcesFinalizer}, hookFinalizers...)
+	p.user(kind.Hub, ref("w1", "a"), string(set(t, p.stores[kind.Hub].objects[ref("w1", "a")].Raw(), quoted(resourcesFinalizer), "metadata", "finalizers")))
+	p.user(kind.Spoke, ref("argocd", "a"), string(set(t, p.replica().Raw(), quoted(all...), "metadata", "finalizers")))
+	p.hook = p.terminates
+	p.user(kind.Hub, ref("w1", "a"), string(set(t, p.stores[kind.Hub].objects[ref("w1", "a")].Raw(), `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp")))
+	p.waitSeconds(10)
+	if !p.replica().IsDeleting() {
+		t.Fatal("the replica is not deleted")
+	}
+	p.disconnect()
+	q := p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), p.hubObjects()...)
+	q.connect()
+	q.waitSeconds(150)
+	if hub := q.stores[kind.Hub].objects[ref("w1", "a")]; hub == nil || !slices.Equal(hub.Finalizers(), []string{resourcesFinalizer}) {
+		t.Errorf("the hub does not wait: %v", hub)
+	}
+	if got := q.replica().Finalizers(); !slices.Equal(got, all) {
+		t.Errorf("finalizers %v, want %v", got, all)
+	}
+}
+
+// terminates stores the deletion of an object of the spoke whose finalizers keep it.
+func (p *pair) terminates(side kind.Side, w Write) bool {
+	if side != kind.Spoke || w.Verb != Delete {
+		return false
+	}
+	o := p.stores[side].put(w.Ref, set(p.t, p.stores[side].objects[w.Ref].Raw(), `"2026-01-01T00:00:00Z"`, "metadata", "deletionTimestamp"), false)
+	p.step(side, WriteResult{ID: w.ID, Object: o})
+	p.step(side, Observed{Resource: w.Ref.Resource, Object: o})
+	return true
 }

@@ -150,7 +150,7 @@ func (l *agentSync) recordUnsendable(item itemName, reason string) {
 // lack it: its deletion would be held, or its hooks removed.
 func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 	if is != nil {
-		if held, ok := s.kind.ReadReplica(is, &l.env); ok && !l.ending[itemName{s.cfg.Name, held.Key}] {
+		if held, ok := s.kind.ReadReplica(is, &l.env); ok && !l.isEnding(s, held.Key, is) {
 			alias := held.Ownership.Alias
 			// Before the first session, the release of the other side is unknown. Then opened has the aliases checked. A temporary
 			// alias has no release. If it were checked whenever the object is seen, two writers of one field would never stop.
@@ -166,6 +166,15 @@ func (l *agentSync) reportStored(s *scope, was, is *kind.Object) {
 		}
 		l.step(engine.ObjectGone{Scope: s.cfg.Name, Key: key})
 	}
+}
+
+// isEnding reports whether a replica is terminating because a user deleted its object on the hub, without its resources. The next
+// process knows that by the record of the removal.
+func (l *agentSync) isEnding(s *scope, key engine.Key, o *kind.Object) bool {
+	if l.reconciler.cfg.Side != kind.Spoke || !o.IsDeleting() {
+		return false
+	}
+	return l.ending[itemName{s.cfg.Name, key}] || l.peer.RemovedByUser(s.cfg.Name, key, kind.ReadOwnership(o, &l.env).Source)
 }
 
 // notifyAll reports all objects, and which views are complete.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -45,6 +46,72 @@ func TestPromotion_TwoHubsOfOneGeneration(t *testing.T) {
 			if got := copied.sides[kind.Spoke].Memory(); oneHub && (got.Store != memory.Store || got.Generation != memory.Generation || got.StoreUntrusted) {
 				t.Errorf("the agent knows %+v, before %+v", got, memory)
 			}
+		})
+	}
+}
+
+// failOver returns a promoted hub that has received the objects up to a revision, and a new process of the agent.
+func (p *pair) failOver(received uint64, objects map[kind.Ref]*kind.Object) *pair {
+	p.t.Helper()
+	p.stores[kind.Hub].objects = maps.Clone(objects)
+	q := p.promote(2, received)
+	q.connect()
+	q.waitSeconds(70)
+	return q
+}
+
+// expectGone fails if a replica is on the spoke.
+func (p *pair) expectGone(name, when string) {
+	p.t.Helper()
+	if p.stores[kind.Spoke].objects[ref("argocd", name)] != nil {
+		status, _ := p.sides[kind.Spoke].Status("")
+		p.t.Fatalf("%s: Application %s, which users deleted, is back at %s. Hold: %q", when, name, p.spokeRevision(name), status.StoreHoldID)
+	}
+}
+
+// A promoted hub orders many deletions before a user confirms its store. It still does not bring back what it has not received.
+func TestPromotion_ManyDeletionsDisplaceNoRemoval(t *testing.T) {
+	p := pairWithApplications(t, "a", "b", "c", "d", "e")
+	received, stale := uint64(p.stores[kind.Hub].rev), maps.Clone(p.stores[kind.Hub].objects)
+	p.removeOnHub(ref("w1", "a"), true)
+	q := p.failOver(received, stale)
+	q.expectGone("a", "after the promotion")
+	for i := range engine.MaxRemovals + 1 {
+		name := fmt.Sprint("x-", i)
+		q.user(kind.Hub, ref("w1", name), app("w1", name, "default", "v1"))
+		q.removeOnHub(ref("w1", name), true)
+	}
+	q.waitSeconds(600)
+	q.expectGone("a", "after many deletions")
+}
+
+// Users delete an Application, create another one of its name and delete that too. The promoted hub has only received the first
+// one. It is held, also if the policy replaces the replica and the second one was never written.
+func TestPromotion_OlderApplicationOfTheNameIsHeld(t *testing.T) {
+	for name, tc := range map[string]struct{ recreate, refuse bool }{"updated": {}, "replaced": {recreate: true}, "replacement is refused": {true, true}} {
+		t.Run(name, func(t *testing.T) {
+			p := pairWithApplications(t, "a", "b", "c", "d", "e")
+			p.sides[kind.Spoke].cfg.Policy.Recreate = tc.recreate
+			received, stale := uint64(p.stores[kind.Hub].rev), maps.Clone(p.stores[kind.Hub].objects)
+			p.hook = func(side kind.Side, w Write) bool {
+				refused := tc.refuse && side == kind.Spoke && w.Verb == Create
+				if refused {
+					p.step(side, WriteResult{ID: w.ID, Failure: &Failure{Code: engine.Invalid, Message: "a webhook rejects it"}})
+				}
+				return refused
+			}
+			p.disconnect()
+			p.stores[kind.Hub].rev++
+			delete(p.stores[kind.Hub].objects, ref("w1", "a"))
+			p.user(kind.Hub, ref("w1", "a"), app("w1", "a", "default", "v2"))
+			p.connect()
+			p.waitSeconds(10)
+			if o := p.stores[kind.Spoke].objects[ref("argocd", "a")]; tc.refuse != (o == nil) || o != nil && p.spokeRevision("a") != "v2" {
+				t.Fatalf("the replica is %v", o)
+			}
+			p.removeOnHub(ref("w1", "a"), true)
+			p.expectGone("a", "after its deletion")
+			p.failOver(received, stale).expectGone("a", "after the promotion")
 		})
 	}
 }
@@ -191,7 +258,7 @@ func TestPromotion_RemovalsWithoutADeletion(t *testing.T) {
 			uid := p.stores[kind.Hub].objects[ref("w1", "a")].UID()
 			writes := p.recordSpoke()
 			tc.end(p)
-			want := []engine.Removal{{Scope: kind.ApplicationScope, Source: uid}}
+			want := []engine.Removal{{Scope: kind.ApplicationScope, Source: uid, Store: "h", ByUser: !tc.adopted}}
 			for _, w := range *writes {
 				if w.Ref != ref("argocd", "a") || w.Remember == nil {
 					continue
