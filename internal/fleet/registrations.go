@@ -146,7 +146,11 @@ func (a Registrations) RecordRenewed(ctx context.Context, name string, with, ent
 		next, err := record.Renewed(with, entry)
 		if errors.As(err, &reused) {
 			uid = agent.UID
-			return map[string]any{v1alpha1.ReusedAnnotation: time.Now().UTC().Format(time.RFC3339) + ": " + reused.Error()}, nil
+			annotations := map[string]any{v1alpha1.ReusedAnnotation: time.Now().UTC().Format(time.RFC3339) + ": " + reused.Error()}
+			if reused.Missed { // so that the next join, and the deletion of the Agent, revoke it
+				annotations[issuedAnnotation] = append(pki.Record{with}, record...).String()
+			}
+			return annotations, nil
 		}
 		if errors.Is(err, pki.ErrNotRecorded) {
 			return nil, &enroll.Error{Message: fmt.Sprintf("%v: join again with a token of `argocd-agentctl agent join-token %s`", err, name)}

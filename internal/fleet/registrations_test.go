@@ -275,10 +275,7 @@ func TestRenew_ClonedKeySuspendsAgent(t *testing.T) {
 
 // An agent has a certificate that the hub before this one issued, and this hub was promoted without having received that.
 func TestRenew_PromotedHubRecordsCertificateOfPreviousHub(t *testing.T) {
-	at := func(minute int, e pki.RecordEntry) pki.RecordEntry {
-		e.Issued = time.Unix(0, 0).UTC().Add(time.Duration(minute) * time.Minute)
-		return e
-	}
+	at := issuedAt
 	ctx := t.Context()
 	for promoted, want := range map[uint64]string{0: "the hub has no record of this certificate", 2: ""} {
 		stored := &storedAgent{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "u1" }), revision: 1}
@@ -322,6 +319,41 @@ func TestRenew_PromotedHubRecordsCertificateOfPreviousHub(t *testing.T) {
 		if r := pki.ParseRecord(stored.Annotations[issuedAnnotation]); r[len(r)-1].Hub != promoted {
 			t.Errorf("recorded %v", r)
 		}
+	}
+}
+
+// issuedAt returns a certificate that was issued at a minute.
+func issuedAt(minute int, e pki.RecordEntry) pki.RecordEntry {
+	e.Issued = time.Unix(0, 0).UTC().Add(time.Duration(minute) * time.Minute)
+	return e
+}
+
+// A thief renews with a certificate that the promoted hub has never recorded, after the agent did. When the agent joins again, this
+// certificate is revoked too.
+func TestRenew_CertificateOfPreviousHubThatWasReusedIsRevoked(t *testing.T) {
+	ctx, at := t.Context(), issuedAt
+	stored := &storedAgent{Agent: agent("w1", 1, "managed", func(a *v1alpha1.Agent) { a.UID = "u1" }), revision: 1}
+	var revoked []string
+	before, _ := stored.replica(t, &revoked)
+	hub, _ := stored.replica(t, &revoked)
+	hub.Promoted = 2
+	ofThief := at(5, entry("c", "kc"))
+	if err := errors.Join(before.RecordJoined(ctx, "w1", at(1, entry("b", "kb"))), hub.RecordRenewed(ctx, "w1", at(1, entry("b", "kb")), at(9, entry("d", "kd")))); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.RecordRenewed(ctx, "w1", ofThief, at(10, entry("e", "thief"))); err == nil || stored.Annotations[v1alpha1.ReusedAnnotation] == "" {
+		t.Fatalf("no alarm: %v", err)
+	}
+	if err := hub.RecordJoined(ctx, "w1", at(20, entry("f", "kf"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "d", "c"} {
+		if !slices.Contains(revoked, fingerprintOf(name)) {
+			t.Errorf("certificate %s is not revoked", name)
+		}
+	}
+	if err := hub.RecordRenewed(ctx, "w1", at(20, entry("f", "kf")), at(21, entry("g", "kg"))); err != nil {
+		t.Errorf("the agent cannot renew: %v", err)
 	}
 }
 
