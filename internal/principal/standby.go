@@ -66,7 +66,14 @@ func runStandby(ctx context.Context, cfg Config, client *kube.Client, h hub, run
 	store := clusterLease{client, kind.Ref{Resource: kube.Leases, Namespace: cfg.Namespace, Name: standbyLeaseName}}
 	lease := &standbyLease{store: store, identity: replicaName(cfg), log: cfg.Log}
 	return lease.run(ctx, func(ctx context.Context) error {
-		s := newStandby(cfg, client, h)
+		now, err := waitForHub(ctx, client, cfg.Namespace, cfg.Log) // another replica may have recorded what was received since
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // ctx ended
+		case !h.same(now):
+			return fmt.Errorf("the state of the hub changed from (%s) to (%s): start again", h, now)
+		}
+		s := newStandby(cfg, client, now)
 		running.Store(s)
 		return s.run(ctx)
 	})

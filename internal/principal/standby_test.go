@@ -356,13 +356,7 @@ func TestStandby_RecognizesARestoreAfterItsRestart(t *testing.T) {
 	})
 	stop()
 	eventually(t, "the standby is disconnected", func() bool { return !h.active.status(name).Connected })
-	h.active.api.mu.Lock()
-	o := h.active.api.objects[agentPath+name]
-	o["status"].(map[string]any)["historyMark"] = 0
-	h.active.api.store(agentPath+name, o)
-	h.active.api.mu.Unlock()
-	h.active.api.put(webPath, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
-		"spec": map[string]any{"project": "restored"}})
+	h.restoreActive(name)
 	h.startStandby(address)
 	eventually(t, "the standby holds everything of the restored hub", func() bool {
 		return slices.ContainsFunc(h.active.status(name).Holds, func(hold v1alpha1.Hold) bool { t.Logf("%+v", hold); return hold.Scope == "" })
@@ -370,6 +364,51 @@ func TestStandby_RecognizesARestoreAfterItsRestart(t *testing.T) {
 	if spec, _ := h.standby.api.get(webPath)["spec"].(map[string]any); spec["project"] != "default" {
 		t.Errorf("an object was overwritten: %v", spec)
 	}
+}
+
+// A replica of the standby waits while another one records what was received. When it takes over, it compares with that record, and
+// recognizes that the active hub was restored.
+func TestStandby_NextReplicaRecognizesARestore(t *testing.T) {
+	h := newHubPair(t)
+	name := h.register()
+	address := h.active.start("active", h.secured)
+	leasePath := "/apis/coordination.k8s.io/v1/namespaces/argocd/leases/" + standbyLeaseName
+	first, _ := h.runStandby(address)
+	eventually(t, "the first replica holds the Lease", func() bool { return h.standby.api.get(leasePath) != nil })
+	var mu sync.Mutex
+	var lines []string
+	h.startStandby(address, func(cfg *Config) { cfg.Replica, cfg.Log = "standby-2", captureLog(&mu, &lines) })
+	eventually(t, "the second replica waits", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(strings.Join(lines, "\n"), "Agents are refused")
+	})
+	eventually(t, "the standby records a history mark", func() bool {
+		mark := h.standby.api.stateAnnotation("predecessor-mark")
+		return mark != "" && !strings.HasSuffix(mark, "/0")
+	})
+	h.standby.api.put(leasePath, map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", // the first replica loses it
+		"metadata": map[string]any{"name": standbyLeaseName, "namespace": "argocd"}, "spec": map[string]any{"holderIdentity": "gone", "leaseDurationSeconds": 1}})
+	<-first
+	eventually(t, "the standby is disconnected", func() bool { return !h.active.status(name).Connected })
+	h.restoreActive(name)
+	eventually(t, "the standby holds everything of the restored hub", func() bool {
+		return slices.ContainsFunc(h.active.status(name).Holds, func(hold v1alpha1.Hold) bool { return hold.Scope == "" })
+	})
+	if spec, _ := h.standby.api.get(webPath)["spec"].(map[string]any); spec["project"] != "default" {
+		t.Errorf("an object was overwritten: %v", spec)
+	}
+}
+
+// restoreActive lets the active hub lose a history mark, and have an older state of an Application.
+func (h *hubPair) restoreActive(agent string) {
+	h.active.api.mu.Lock()
+	o := h.active.api.objects[agentPath+agent]
+	o["status"].(map[string]any)["historyMark"] = 0
+	h.active.api.store(agentPath+agent, o)
+	h.active.api.mu.Unlock()
+	h.active.api.put(webPath, map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": map[string]any{"name": "web", "namespace": "w1"},
+		"spec": map[string]any{"project": "restored"}})
 }
 
 // An agent gets the objects of the hub only if the hub has it registered as a standby.
