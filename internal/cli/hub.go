@@ -233,10 +233,26 @@ func (h *hubInfo) lagBehind(ctx context.Context, other *hubInfo) (uint64, error)
 	return now - min(now, h.state.Predecessor.Revision), nil
 }
 
+// usePKINamespace selects the namespace in which the principal of the hub has its CA, unless --pki-namespace is given.
+func (h *hubInfo) usePKINamespace(ctx context.Context) error {
+	if h.pki != "" {
+		return nil
+	}
+	set, err := h.principalSettings(ctx)
+	if err != nil {
+		return err
+	}
+	h.pki = set.get("pki-namespace")
+	return nil
+}
+
 // sameTrust returns an error if agents of one hub cannot trust the other: another CA, or none on one of them.
 func (p *Program) sameTrust(ctx context.Context, a, b *hubInfo) error {
 	pins := map[*hubInfo]string{}
 	for _, h := range []*hubInfo{a, b} {
+		if err := h.usePKINamespace(ctx); err != nil {
+			return err
+		}
 		authority, err := p.pki(h.cluster).Authority(ctx)
 		switch {
 		case errors.Is(err, pki.ErrNoAuthority):

@@ -68,7 +68,7 @@ func (h *hubInfo) side(ctx context.Context, side kind.Side) (*hubSide, error) {
 	if set.on("namespaced") {
 		namespaces = commaList(set.get("allowed-namespaces"))
 	}
-	pki := cmp.Or(h.pki, h.namespace)
+	pki := cmp.Or(h.pki, set.get("pki-namespace"), h.namespace)
 	return &hubSide{hubInfo: h, watches: kube.StandbyWatches(h.namespace, pki, namespaces),
 		env: &kind.Env{Side: side, Agent: kind.Agent{Mode: kind.Standby}, HubArgoNamespace: h.namespace, SpokeArgoNamespace: h.namespace,
 			PKINamespace: pki, PrincipalUID: h.state.Identity}}, nil
@@ -111,7 +111,14 @@ func compareHubs(ctx context.Context, active, standby *hubInfo) (*hubDifferences
 		return nil, err
 	}
 	if before := active.state.Predecessor; before.UID == standby.uid {
-		replica.env.Received = before.Revision // as the active hub says in its Welcome
+		// As the active hub says in its Welcome. If the standby was restored since, none of its objects counts as received.
+		mark, err := standby.markFor(ctx, active)
+		if err != nil {
+			return nil, err
+		}
+		if !hubstate.Restored(before.Mark, mark) {
+			replica.env.Received = before.Revision
+		}
 	}
 	found := &hubDifferences{store: engine.Store{UID: active.uid, Revision: math.MaxUint64}}
 	if found.store.Mark, err = active.markFor(ctx, standby); err != nil {
@@ -127,9 +134,9 @@ func compareHubs(ctx context.Context, active, standby *hubInfo) (*hubDifferences
 	return found, nil
 }
 
-// markFor returns the history mark that a hub has for its standby.
-func (h *hubInfo) markFor(ctx context.Context, standby *hubInfo) (engine.HistoryMark, error) {
-	o, err := h.raw.Get(ctx, kind.Ref{Resource: kind.Agents, Namespace: h.namespace, Name: hubstate.AgentName(standby.uid)})
+// markFor returns the history mark that a hub has for another one.
+func (h *hubInfo) markFor(ctx context.Context, other *hubInfo) (engine.HistoryMark, error) {
+	o, err := h.raw.Get(ctx, kind.Ref{Resource: kind.Agents, Namespace: h.namespace, Name: hubstate.AgentName(other.uid)})
 	if err != nil || o == nil {
 		return engine.HistoryMark{}, h.explain(err)
 	}

@@ -229,8 +229,8 @@ func TestPromote_RecordsWhatWasCompared(t *testing.T) {
 		"equal":             {func(*hubAPI, *hubInfo) {}, false, "a/9"},
 		"equal, accept":     {func(*hubAPI, *hubInfo) {}, true, "a/9"},
 		"differs, accept":   {func(a *hubAPI, _ *hubInfo) { a.lists[applicationsPath] = []string{appOf("x", "late")} }, true, "a/5"},
-		"mark of the Agent": {func(a *hubAPI, h *hubInfo) { h.state.Predecessor.Mark, a.objects = markOf(2), agentWithMark(3) }, false, "a/9"},
-		"lost mark":         {func(a *hubAPI, h *hubInfo) { h.state.Predecessor.Mark, a.objects = markOf(4), agentWithMark(3) }, false, "a/5"},
+		"mark of the Agent": {func(a *hubAPI, h *hubInfo) { h.state.Predecessor.Mark, a.objects = markOf(2), agentWithMark("b", 3) }, false, "a/9"},
+		"lost mark":         {func(a *hubAPI, h *hubInfo) { h.state.Predecessor.Mark, a.objects = markOf(4), agentWithMark("b", 3) }, false, "a/5"},
 		"no Agent":          {func(_ *hubAPI, h *hubInfo) { h.state.Predecessor.Mark = markOf(2) }, false, "a/5"},
 	} {
 		t.Run(title, func(t *testing.T) {
@@ -250,11 +250,45 @@ func TestPromote_RecordsWhatWasCompared(t *testing.T) {
 	}
 }
 
+// The standby was restored from a backup since the active hub received its objects. They belong to it, as for the standby itself.
+func TestCompareHubs_RestoredStandby(t *testing.T) {
+	for title, c := range map[string]struct {
+		mark uint64
+		want string
+	}{"received": {4, "Application x/stays (not deleted)"}, "restored": {3, ""}} {
+		t.Run(title, func(t *testing.T) {
+			own := agentWithMark("a", c.mark)
+			old, h := demotedPair(t, &hubAPI{}, &hubAPI{objects: own, lists: map[string][]string{applicationsPath: {appOf("x", "stays")}}})
+			old.state.Predecessor = engine.Store{UID: "b", Revision: 100, Mark: markOf(4)}
+			found, err := compareHubs(t.Context(), old, h)
+			if err != nil || found.String() != c.want {
+				t.Errorf("%v, %v, want %q", found, err, c.want)
+			}
+		})
+	}
+}
+
+// The CA and the join tokens are in a namespace of their own, which only the settings of the principals name.
+func TestPromote_ComparesThePKINamespaceOfThePrincipal(t *testing.T) {
+	params := map[string]string{paramsPath: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"argocd-agent-params","namespace":"argocd"},
+		"data":{"ARGOCD_PRINCIPAL_PKI_NAMESPACE":"pki"}}`}
+	token := `{"metadata":{"name":"argocd-agent-join-aaaaaaaa","namespace":"pki","uid":"u-1","resourceVersion":"3","labels":{"argocd-agent.argoproj-labs.io/join":"w1"}},"data":{"x":"eA=="}}`
+	standby := &hubAPI{objects: params}
+	old, h := demotedPair(t, &hubAPI{objects: params, lists: map[string][]string{"/api/v1/namespaces/pki/secrets": {token}}}, standby)
+	p := &Program{Stdout: io.Discard, Stderr: io.Discard, yes: true, Now: func() time.Time { return today }}
+	if err := p.promote(t.Context(), h, old, false); err == nil || !strings.Contains(err.Error(), "argocd-agent-join-aaaaaaaa (missing)") || len(standby.written) > 0 {
+		t.Errorf("error %v, written %q", err, standby.written)
+	}
+	if err := errors.Join(old.usePKINamespace(t.Context()), h.usePKINamespace(t.Context())); err != nil || old.pki != "pki" || h.pki != "pki" {
+		t.Errorf("CAs are read in namespaces %q and %q, %v", old.pki, h.pki, err)
+	}
+}
+
 func markOf(number uint64) engine.HistoryMark { return engine.HistoryMark{Record: "r", Number: number} }
 
-// agentWithMark returns the Agent of standby b with a history mark.
-func agentWithMark(number uint64) map[string]string {
-	name := hubstate.AgentName("b")
+// agentWithMark returns the Agent of another hub with a history mark.
+func agentWithMark(hub string, number uint64) map[string]string {
+	name := hubstate.AgentName(hub)
 	return map[string]string{"/apis/argocd-agent.argoproj-labs.io/v1alpha1/namespaces/argocd/agents/" + name: fmt.Sprintf(
 		`{"metadata":{"name":%q,"namespace":"argocd","uid":"u"},"spec":{"mode":"standby"},"status":{"historyRecord":"r","historyMark":%d}}`, name, number)}
 }

@@ -138,14 +138,19 @@ func Received(s State, store engine.Store) State {
 	return s
 }
 
+// Restored reports whether a store has lost a history mark that another hub knows, because it was restored from a backup. Its
+// revisions were used twice then.
+func Restored(known, now engine.HistoryMark) bool {
+	return known.Number != 0 && (now.Record != known.Record || now.Number < known.Number)
+}
+
 // Compared returns the state of a hub that was found to have everything of its predecessor up to the revision of store, in a
 // comparison of their objects. What a standby records by itself lags by up to a minute, so that agents would hold what was written
 // in this time. The history mark of store is the one that the predecessor has for the hub. If it has lost a mark that the hub knows,
 // its store was restored from a backup: revisions were used twice, and the record stays.
 func Compared(s State, store engine.Store) State {
 	known := s.Predecessor
-	restored := known.Mark.Number != 0 && (store.Mark.Record != known.Mark.Record || store.Mark.Number < known.Mark.Number)
-	if store.UID == known.UID && known.Revision != 0 && !restored {
+	if store.UID == known.UID && known.Revision != 0 && !Restored(known.Mark, store.Mark) {
 		s.Predecessor.Revision = max(known.Revision, store.Revision)
 	}
 	return s
