@@ -173,9 +173,10 @@ func (p *Peer) HoldsCreation(scope string, key Key, source string) bool {
 // SCOPE/KEY/SOURCE/REVISION/user for each, separated by spaces.
 func FormatRemovals(removals []Removal) string {
 	var parts []string
-	for i, d := range removals {
-		if i == 0 || d.Store != removals[i-1].Store || d.Generation != removals[i-1].Generation {
-			parts = append(parts, fmt.Sprintf("@%s/%d", d.Store, d.Generation))
+	of := ""
+	for _, d := range removals {
+		if now := fmt.Sprintf("@%s/%d", d.Store, d.Generation); now != of {
+			parts, of = append(parts, now), now
 		}
 		parts = append(parts, fmt.Sprintf("%s/%x/%s/%d%s", d.Scope, uint64(d.Key), d.Source, d.Revision, d.byUser()))
 	}
