@@ -14,7 +14,8 @@ import (
 // agent has its own, so garbage collection is deferred.
 const garbage = 200 // percent
 
-// deferGC defers garbage collection until the returned function is called or half of the free memory is used.
+// deferGC defers garbage collection until the returned function is called or half of the free memory is used. The function
+// returns the memory to the system: principals and the API server need it.
 func deferGC() (end func()) {
 	runtime.GC()
 	limit := debug.SetMemoryLimit(limitWithHalfOf(usedMemory(), freeMemory()))
@@ -22,6 +23,7 @@ func deferGC() (end func()) {
 	return func() {
 		debug.SetGCPercent(garbage)
 		debug.SetMemoryLimit(limit)
+		debug.FreeOSMemory()
 	}
 }
 
