@@ -137,12 +137,21 @@ func (p *Peer) unreceived(d Removal) bool {
 	return d.Store != p.current.UID && (d.Store != p.predecessor.UID || d.Revision == 0 || d.Revision > p.predecessor.Revision)
 }
 
-// acceptRemovals forgets the removals that a trusted hub has received, or that a user has accepted as lost. What a promoted hub
-// has ordered itself stays: the next hub may not have received that.
+// acceptRemovals is called when the hub's store is trusted. It forgets the removals that a user has accepted as lost. What the hub
+// has received or ordered itself stays, as one of its own store: a hub that is promoted after it may not have received that.
 func (p *Peer) acceptRemovals() {
-	p.removals = slices.DeleteFunc(slices.Clone(p.removals), func(d Removal) bool {
-		return p.predecessor.UID == "" || d.Store != p.current.UID
-	})
+	var kept []Removal
+	store := recordedUID(p.current.UID)
+	for _, d := range p.removals {
+		switch {
+		case p.predecessor.UID == "" || p.unreceived(d):
+			continue
+		case d.Store != store:
+			d.Store, d.Generation, d.Revision = store, p.sourceGeneration(), max(1, p.current.Revision)
+		}
+		kept = append(kept, d)
+	}
+	p.removals = MergeRemovals(kept)
 }
 
 // unreceivedRemovals returns how many removals a promoted hub may not know.

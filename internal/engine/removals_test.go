@@ -160,6 +160,20 @@ func TestRemovals_OfAnAcceptedHubStay(t *testing.T) {
 	}
 }
 
+// A promoted hub has received a deletion. A second standby of the hub before it has not, and is promoted next.
+func TestRemovals_ReceivedOnesAreHeldForAnotherStandby(t *testing.T) {
+	l := newReplicaSide(t, Mirror, Config{KnownStore: hubStore, KnownGeneration: firstGeneration, KnownRemovals: []Removal{removal("a", "u1", 0, 80)}})
+	l.step(View{Scope: "s", Complete: true})
+	l.welcome(promoted(85))
+	l.expectTrust(true, "the promoted hub")
+	l.close()
+	l.welcome(Welcome{PrincipalUID: hubIdentity, HubGeneration: 3, Store: Store{UID: "third", Revision: 20}, Predecessor: Store{UID: hubStore.UID, Revision: 70}})
+	l.expectTrust(false, "the second standby")
+	if !l.peer.HoldsCreation("s", Key{Name: "a"}, "u1") {
+		t.Error("the second standby brings back what it has not seen deleted")
+	}
+}
+
 // A user of the workload cluster can write any UID on a replica. The record of its removal stays small and can be read again,
 // and every object of that name is held.
 func TestRemovals_OfADamagedReplica(t *testing.T) {

@@ -354,6 +354,47 @@ func TestDeleteHooks_RunToTheirEndAfterARestart(t *testing.T) {
 	}
 }
 
+// A hub that has received the deletion is promoted while delete hooks run. The agent restarts before or after that.
+func TestDeleteHooks_RunToTheirEndAfterAPromotion(t *testing.T) {
+	restart := func(p *pair) *pair {
+		p.disconnect()
+		q := p.restartWith(p.sides[kind.Spoke].Memory(), uint64(p.stores[kind.Hub].rev), p.hubObjects()...)
+		q.hubStore = p.hubStore
+		q.connect()
+		return q
+	}
+	promote := func(p *pair) *pair {
+		q := p.promote(2, uint64(p.stores[kind.Hub].rev))
+		q.connect()
+		return q
+	}
+	for name, steps := range map[string][]func(*pair) *pair{"promotion, restart": {promote, restart}, "restart, promotion": {restart, promote}} {
+		t.Run(name, func(t *testing.T) {
+			p := pairWithApplications(t, "b", "c", "d", "a")
+			setHooks := func(hooks []string) {
+				p.user(kind.Spoke, ref("argocd", "a"), string(set(t, p.replica().Raw(), quoted(hooks...), "metadata", "finalizers")))
+			}
+			setHooks(hookFinalizers)
+			p.hook = p.terminates
+			p.removeOnHub(ref("w1", "a"), true)
+			for _, step := range steps {
+				p = step(p)
+				p.waitSeconds(70)
+			}
+			setHooks(hookFinalizers[2:]) // the first ones have run
+			p.waitSeconds(150)
+			if got := p.replica().Finalizers(); !slices.Equal(got, hookFinalizers[2:]) {
+				t.Errorf("finalizers %v, want %v", got, hookFinalizers[2:])
+			}
+			for _, e := range p.events {
+				if e.Type == engine.HoldStarted {
+					t.Errorf("held: %s", e.Held.Reason)
+				}
+			}
+		})
+	}
+}
+
 // The agent restarts while an Application is deleted with its resources. The hub keeps it until they are deleted.
 func TestCascade_HubWaitsAfterARestartOfTheAgent(t *testing.T) {
 	p := pairWithApplications(t, "a", "b", "c")

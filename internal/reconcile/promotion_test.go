@@ -277,8 +277,8 @@ func TestPromotion_RemovalsWithoutADeletion(t *testing.T) {
 	}
 }
 
-// The promoted hub has received all deletions. Nothing is held, and they are forgotten.
-func TestPromotion_ReceivedDeletionsAreForgotten(t *testing.T) {
+// The promoted hub has received all deletions. Nothing is held, and they count as those of its own store.
+func TestPromotion_ReceivedDeletionsAreThoseOfTheNewHub(t *testing.T) {
 	p := newPair(t, kind.Managed)
 	p.connect()
 	for _, name := range []string{"a", "b", "c"} {
@@ -292,15 +292,15 @@ func TestPromotion_ReceivedDeletionsAreForgotten(t *testing.T) {
 	q := p.promote(2, uint64(p.stores[kind.Hub].rev))
 	q.connect()
 	now := q.sides[kind.Spoke].Memory()
-	if now.StoreUntrusted || len(now.Removals) > 0 {
+	if now.StoreUntrusted || len(now.Removals) != 1 || now.Removals[0].Store != "h2" || now.Removals[0].Generation != 2 {
 		t.Errorf("the agent knows %+v", now)
 	}
-	if got := before.With(now); len(got.Removals) > 0 {
+	if got := before.With(now); !slices.Equal(got.Removals, now.Removals) {
 		t.Errorf("the Lease keeps %+v", got.Removals)
 	}
 	untrusted := now
 	untrusted.StoreUntrusted = true
-	if got := before.With(untrusted); len(got.Removals) != 1 {
+	if got := before.With(untrusted); len(got.Removals) != 2 {
 		t.Errorf("an untrusted store ends %+v", before.Removals)
 	}
 }
