@@ -122,16 +122,8 @@ func (n *Reconciler) listed(in List) {
 			n.removed(refOf(in.Resource, o), o.UID(), 0, false)
 		}
 	}
-	first := !p.read
 	p.complete, p.read, p.reason = true, true, ""
 	n.advance(in.Resource, p, in.Revision)
-	if first {
-		for _, l := range n.sortedSyncs() {
-			if l.met { // opened has checked the aliases of objects that were read before
-				l.recheck()
-			}
-		}
-	}
 	switch in.Resource {
 	case kind.AppProjects:
 		n.decideAll()
