@@ -37,7 +37,7 @@ const (
 
 func (d Removal) compare(other Removal) int {
 	return cmp.Or(cmp.Compare(generation(d.Generation), generation(other.Generation)), cmp.Compare(d.Store, other.Store), cmp.Compare(d.Revision, other.Revision),
-		cmp.Compare(d.Scope, other.Scope), cmp.Compare(d.Key, other.Key), cmp.Compare(d.Source, other.Source), strings.Compare(d.byUser(), other.byUser()))
+		cmp.Compare(d.Scope, other.Scope), cmp.Compare(d.Key, other.Key), cmp.Compare(d.Source, other.Source), strings.Compare(d.suffix(), other.suffix()))
 }
 
 // MergeRemovals returns the latest removal of each item in each store, the oldest first. If there are too many, one of each
@@ -187,12 +187,13 @@ func FormatRemovals(removals []Removal) string {
 		if now := fmt.Sprintf("@%s/%d", d.Store, d.Generation); now != of {
 			parts, of = append(parts, now), now
 		}
-		parts = append(parts, fmt.Sprintf("%s/%x/%s/%d%s", d.Scope, uint64(d.Key), d.Source, d.Revision, d.byUser()))
+		parts = append(parts, fmt.Sprintf("%s/%x/%s/%d%s", d.Scope, uint64(d.Key), d.Source, d.Revision, d.suffix()))
 	}
 	return strings.Join(parts, " ")
 }
 
-func (d Removal) byUser() string {
+// suffix is what the text of a removal ends with.
+func (d Removal) suffix() string {
 	if d.ByUser {
 		return "/user"
 	}
